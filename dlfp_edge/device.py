@@ -1,0 +1,54 @@
+"""The port to devices: what the machine under the runtime looks like.
+
+Adapters come through the entry-point group `dlfp_edge.devices`; each entry is a `Device`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTopology:
+    """The CPUs this process may use.
+
+    `usable` are the CPU ids its affinity allows; `quota` the CPUs' worth of time a cgroup grants (None: no quota);
+    `siblings` groups of usable ids that share one physical core; `performance` the ids of the fast cores (all of them
+    where cores are alike).
+    """
+
+    usable: tuple[int, ...]
+    quota: float | None
+    siblings: tuple[tuple[int, ...], ...]
+    performance: tuple[int, ...]
+
+    @property
+    def limit(self) -> int:
+        """CPUs worth using at once: min(affinity, floor of the quota), at least 1."""
+        if self.quota is None:
+            return len(self.usable)
+        return max(1, min(len(self.usable), math.floor(self.quota)))
+
+
+class Device(Protocol):
+    """One platform's view of the machine."""
+
+    name: str
+
+    def supported(self) -> bool:
+        """Whether this adapter fits the machine it runs on."""
+        ...
+
+    def cpu(self) -> CpuTopology:
+        """The CPUs this process may use."""
+        ...
+
+    def throttled(self) -> int | None:
+        """How often the cgroup quota has stopped this process so far; None without a quota."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """CPU model, memory and system for a manifest, as JSON values."""
+        ...

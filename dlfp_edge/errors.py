@@ -1,0 +1,30 @@
+"""Everything that can go wrong and that a user can mend, as a small tree of errors.
+
+Each message is one line that names the thing at fault and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class DlfpError(Exception):
+    """Root of the errors this package raises on purpose."""
+
+
+class UsageError(DlfpError):
+    """The input is wrong: a path, an option, a workload, a prompt. Commands exit with 2."""
+
+
+class MissingExtra(UsageError):
+    """An adapter needs a package that is not installed; the message says what to install."""
+
+
+class QueueFull(DlfpError):
+    """The queue of the task's class is full; nothing was queued. Try again later."""
+
+
+class EngineClosed(DlfpError):
+    """The engine is shutting down or has stopped; it takes no more tasks."""
+
+
+class RuntimeFailure(DlfpError):
+    """A runtime failed in a way that no retry of the same step can mend."""

@@ -1,0 +1,330 @@
+"""The port to runtimes: what the engine asks of whatever executes a step, and what it gets back.
+
+A *runtime* holds one set of weights. It opens one or more *lanes*; a lane is a context with its own KV cache and its
+own driver that executes one step after another. Lanes of one runtime run at the same time. A *step* is one iteration
+of one lane: some segments of some sequences. The engine is one thread; drivers only execute and post results.
+
+Adapters live outside the core and come through the entry-point group `dlfp_edge.runtimes`; each entry is a
+`RuntimeProvider`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+from dlfp_edge.clock import Clock
+
+PREVIOUS = -1
+"""A token still on the device: the one the sequence's step in flight will produce (runtimes of depth > 1)."""
+
+
+class Priority(str, Enum):
+    """Which of two lanes the system should run when it cannot run both."""
+
+    NORMAL = "normal"
+    LOWEST = "lowest"
+
+
+class Basis(str, Enum):
+    """How a runtime knows that a step was complete."""
+
+    SYNCHRONOUS = "synchronous return"
+    DEVICE_EVENT = "device event"
+    CALLBACK = "completion callback"
+    CADENCE = "scheduler cadence"
+
+
+class Interruptible(str, Enum):
+    """Where a running step can be stopped."""
+
+    NO = "no"
+    SEGMENTS = "between segments"
+    NODES = "between nodes"
+
+
+class Output(str, Enum):
+    """What a step is to return for one position."""
+
+    TOKEN = "token"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the tokens of one sequence are chosen. `temperature` 0 is greedy, and then the other filters do nothing.
+
+    `seed` None takes a fresh random state. `ignore_eos` forbids every end-of-generation token.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    seed: int | None = None
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSpec:
+    """What a lane is to be.
+
+    `sequences` is how many KV sequences it can hold at once (ids 0 to sequences - 1), `context` the KV cells they share.
+    `cores` restricts the lane's threads to those CPUs; None leaves them to the system.
+    """
+
+    name: str
+    priority: Priority
+    sequences: int
+    context: int
+    cores: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of consecutive tokens of one sequence.
+
+    `start` is the KV cell of the first token and must equal the cells the sequence holds (or will hold, once the step
+    in flight completes). `outputs` maps absolute positions in [start, start + len(tokens)) to what is wanted there.
+    """
+
+    sequence: int
+    start: int
+    tokens: tuple[int, ...]
+    outputs: Mapping[int, Output] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        """The position after the last token."""
+        return self.start + len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One iteration of one lane. At most one segment per sequence; `threads` are CPU threads to run it on."""
+
+    segments: tuple[Segment, ...]
+    threads: int
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of all segments together."""
+        return sum(len(segment.tokens) for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentResult:
+    """What became of one segment.
+
+    Every input token before `start + consumed` is in the KV cache for certain and its requested outputs are in `tokens`
+    (position -> sampled token id). What an interruption or error made uncertain has been removed from the cache by the
+    runtime, so `consumed` may be less than was executed. `completed` is when this segment was done (runtimes that run
+    segments one after another deliver each at its own time). `error` set means this segment failed and the others did not.
+    """
+
+    consumed: int
+    tokens: Mapping[int, int]
+    completed: float
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """A step that ended: completed, interrupted or failed.
+
+    `submitted` and `completed` are seconds on `clock`; `completed` is when the device had finished, `basis` how that is
+    known. `sampling_s` is the time from there until tokens were available. `lost` names sequences whose whole KV content
+    is gone; the engine starts them again from their first token.
+    """
+
+    lane: str
+    handle: int
+    step: Step
+    segments: tuple[SegmentResult, ...]
+    submitted: float
+    completed: float
+    sampling_s: float
+    clock: str
+    basis: Basis
+    interrupted: bool = False
+    error: str | None = None
+    lost: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a runtime can do.
+
+    lanes           how many lanes may run at the same time; 1 where work shares one queue
+    batched         a step runs as one batch; otherwise its segments run one after another, decodes first
+    depth           steps a lane may have submitted at once; above 1 a decode's token may be `PREVIOUS`
+    sequences       most sequences a lane can hold
+    context         most KV cells a lane can hold; `sequence_context` most for one sequence (the model's own limit)
+    largest_step    most tokens in one step
+    ubatch          tokens executed between two points where finished work is safe from an interruption
+    tile            total tokens of a step at a multiple of this run efficiently; 1 means no preference
+    min_chunk       shortest prefill segment the runtime may be given (a prompt's tail is merged to honour it)
+    interruptible   where a running step can be stopped
+    fork            sequences of a lane can share a prefix without copying it
+    schedule_invariant   output ids do not depend on chunking or on what else is in a step
+    decode_threads, prefill_threads   the thread counts to use, from the runtime's own probe
+    decode_s        decode-only step time at `decode_threads`, one sequence, short context; None if not probed
+    best_decode_s   the same at the thread count that is fastest alone
+    prefill_tokens_per_s   isolated prefill rate at `prefill_threads`; None if not probed
+    priority        what lane priority means here, for people ("thread: SCHED_IDLE", "none")
+    priority_effective   whether the probe saw the lower priority work; None where it was not probed
+    """
+
+    lanes: int
+    batched: bool
+    depth: int
+    sequences: int
+    context: int
+    sequence_context: int
+    largest_step: int
+    ubatch: int
+    tile: int
+    min_chunk: int
+    interruptible: Interruptible
+    fork: bool
+    schedule_invariant: bool
+    decode_threads: int
+    prefill_threads: int
+    decode_s: float | None
+    best_decode_s: float | None
+    prefill_tokens_per_s: float | None
+    priority: str
+    priority_effective: bool | None
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back."""
+
+    vocabulary: int
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`, with whatever the model wants at the start of a sequence.
+
+        Raises UsageError where the model has no tokenizer.
+        """
+        ...
+
+    def token_bytes(self, token: int) -> bytes:
+        """The UTF-8 bytes a token stands for; may be part of a character. Empty for control tokens."""
+        ...
+
+    def is_end(self, token: int) -> bool:
+        """Whether generation ends with this token."""
+        ...
+
+
+class Lane(Protocol):
+    """A context that executes its own steps in its own driver. All methods are called from the engine's thread.
+
+    `open`, `close`, `truncate` and `fork` may be called while a step is in flight, but only for sequences outside it;
+    they take effect before the next step.
+    """
+
+    spec: LaneSpec
+
+    def submit(self, step: Step) -> int:
+        """Queue a step and return its handle at once; the result comes from `Runtime.wait`.
+
+        Raises ValueError for a step the capabilities rule out. A step that does not fit the KV cache is refused through
+        its result's `error`, with every sequence as it was.
+        """
+        ...
+
+    def interrupt(self, handle: int) -> None:
+        """Ask that the step stop as soon as it can; a step that has ended or cannot be stopped is left alone."""
+        ...
+
+    def pin(self, cores: Sequence[int] | None) -> None:
+        """Restrict the lane's threads to these CPUs from now on, mid-step too; None lifts the restriction."""
+        ...
+
+    def open(self, sequence: int, sampling: Sampling) -> None:
+        """Start an empty sequence under this id, with its own sampler state."""
+        ...
+
+    def close(self, sequence: int) -> None:
+        """End a sequence and free its KV cells; an id that is not open is ignored."""
+        ...
+
+    def truncate(self, sequence: int, length: int) -> None:
+        """Keep the first `length` cells of a sequence."""
+        ...
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        """Give `target` (open and empty) the first `length` cells of `source`."""
+        ...
+
+    def kv_used(self) -> int:
+        """KV cells in use, shared cells counted once."""
+        ...
+
+    def cpu_s(self) -> float | None:
+        """CPU-seconds this lane's threads have used so far; None where the system does not say."""
+        ...
+
+    def shut(self) -> None:
+        """Interrupt what runs, stop the driver and free the context."""
+        ...
+
+
+class Runtime(Protocol):
+    """One set of weights, and the lanes over it."""
+
+    capabilities: Capabilities
+    clock: Clock
+    tokenizer: Tokenizer
+
+    def open_lane(self, spec: LaneSpec) -> Lane:
+        """Open a lane. Raises UsageError when the memory or the runtime does not allow it."""
+        ...
+
+    def wait(self, until: float | None) -> list[StepResult]:
+        """Block until a step of any lane has ended, `wake` was called, or the clock reads `until` (None: no limit)."""
+        ...
+
+    def wake(self) -> None:
+        """Make a running or the next `wait` return at once; callable from any thread."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What a manifest should say: versions, model, hash, threads, priorities obtained. JSON values only."""
+        ...
+
+    def close(self) -> None:
+        """Shut every lane and free the weights."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How to load a runtime.
+
+    `model` None takes the provider's default. `cpus` are the CPUs threads may use and `cpu_limit` how many of them at
+    once (cgroup quota included). `threads` overrides the probe's prefill threads and bounds the decode threads.
+    """
+
+    model: Path | None
+    cpus: tuple[int, ...]
+    cpu_limit: int
+    threads: int | None = None
+    exact: bool = False
+    seed: int = 0
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+class RuntimeProvider(Protocol):
+    """What an entry point in `dlfp_edge.runtimes` gives."""
+
+    name: str
+
+    def load(self, options: LoadOptions) -> Runtime:
+        """Load a model. Raises UsageError with one line that names the file and the mend."""
+        ...

@@ -1,0 +1,84 @@
+"""Tasks: what is asked, how it went, and the handle a caller holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from dlfp_edge.runtime import Sampling
+
+
+class Class(str, Enum):
+    """Whether somebody is watching."""
+
+    FOREGROUND = "foreground"
+    BACKGROUND = "background"
+
+
+class Finish(str, Enum):
+    """Why a task ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """What is asked of the engine.
+
+    `pace` (tokens/s) releases tokens to the reader on that schedule; None shows them as they come. `deadline_s` counts
+    from arrival: a task that has not ended by then ends with `Finish.DEADLINE`. The first `shared_prefix` tokens of the
+    prompt are an instruction that other tasks of the class begin with too: it is computed once and forked.
+    """
+
+    prompt: tuple[int, ...]
+    task_class: Class = Class.FOREGROUND
+    max_tokens: int = 256
+    sampling: Sampling = field(default_factory=Sampling)
+    pace: float | None = None
+    deadline_s: float | None = None
+    shared_prefix: int = 0
+    label: str = ""
+
+
+@dataclass(slots=True)
+class TaskRecord:
+    """How a task went. Times are seconds on the engine's clock.
+
+    `arrived` is the scheduled arrival where there was a schedule. `token_times` are when each token became available,
+    `shown_times` when it was released to the reader (the same without a pace). `contended[i]` says whether background
+    work existed at any moment between token i-1 (or the arrival) and token i. `cached_prompt_tokens` were forked from a
+    shared prefix instead of computed for this task.
+    """
+
+    request_id: str
+    task_class: Class
+    label: str
+    prompt_tokens: int
+    arrived: float
+    pace: float | None = None
+    started: float | None = None
+    cached_prompt_tokens: int = 0
+    output_token_ids: list[int] = field(default_factory=list)
+    token_times: list[float] = field(default_factory=list)
+    shown_times: list[float] = field(default_factory=list)
+    contended: list[bool] = field(default_factory=list)
+    finished: float | None = None
+    finish: Finish | None = None
+    error: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the task ended without the answer it was asked for, and nobody had cancelled it."""
+        return self.finish in (Finish.ERROR, Finish.DEADLINE)
+
+
+OnToken = Callable[[TaskRecord, int], None]
+"""Called in the engine's thread when a token is released to the reader; the int is its index in the record."""
+
+OnFinish = Callable[[TaskRecord], None]
+"""Called in the engine's thread once, after the last token was released."""
