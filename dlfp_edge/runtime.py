@@ -172,7 +172,8 @@ class Capabilities:
     schedule_invariant   output ids do not depend on chunking or on what else is in a step
     decode_threads, prefill_threads   the thread counts to use, from the runtime's own probe
     decode_s        decode-only step time at `decode_threads`, one sequence, short context; None if not probed
-    best_decode_s   the same at the thread count that is fastest alone
+    solo_threads, best_decode_s   the thread count that decodes fastest alone, and its step time
+    threads_invariant   output ids do not depend on the thread count of decode steps
     prefill_tokens_per_s   isolated prefill rate at `prefill_threads`; None if not probed
     priority        what lane priority means here, for people ("thread: SCHED_IDLE", "none")
     priority_effective   whether the probe saw the lower priority work; None where it was not probed
@@ -194,7 +195,9 @@ class Capabilities:
     decode_threads: int
     prefill_threads: int
     decode_s: float | None
+    solo_threads: int
     best_decode_s: float | None
+    threads_invariant: bool
     prefill_tokens_per_s: float | None
     priority: str
     priority_effective: bool | None
