@@ -1,0 +1,83 @@
+"""Equation 2 for small devices: the same law, with what quantisation and short steps break repaired.
+
+    c[t+1] = clamp(p[t] * clamp(T / L[t], 1/2, 2), c_min, c_max)
+
+Where the paper's form and this one differ:
+
+- The state is real-valued; only the output is quantised, so that small corrections are not rounded away.
+- The ratio is taken from the tokens that ran, p[t], not from the cap: a short last chunk says nothing about the cap.
+- The cap grows only from steps that filled it; a step over the target always shrinks it.
+- Quantisation rounds the *total* of the step (decodes and chunk) down to the runtime's kernel tile, never to nothing
+  and not at all below one tile; it is skipped where it would give up more than an eighth of the step.
+- After a pause the state stays at the last settled cap instead of going back to c_initial.
+- Without a measured target (no decode yet) the initial cap stands and nothing is learned.
+
+The paper's other open cases are answered as in `dlfp_edge.control.paper`.
+"""
+
+from __future__ import annotations
+
+from dlfp_edge.control.port import Observation, Update, View, clamp
+
+RATIO_LIMIT = 2.0
+"""One observation at most doubles or halves the cap."""
+
+TILE_LOSS = 1 / 8
+"""The share of a step that rounding to a tile may give up; tiles gain 5 to 25% (measured on CPU)."""
+
+
+class Edge:
+    """The shipped law for shared steps. `T` seconds (None: the engine's target); `c_initial`, `c_min`, `c_max` tokens."""
+
+    def __init__(
+        self,
+        name: str = "dlfp",
+        *,
+        T: float | None = None,
+        c_initial: float = 16,
+        c_min: float = 1,
+        c_max: float = 8192,
+        max_change: float | None = None,
+    ) -> None:
+        self.name = name
+        self.resets = 0
+        self._target_s, self._min, self._max = T, c_min, c_max
+        self._max_change = max_change
+        self._cap = clamp(c_initial, c_min, c_max)
+
+    @property
+    def state(self) -> float | None:
+        return self._cap
+
+    def budget(self, view: View, now: float) -> int | None:
+        cap = int(clamp(self._cap, self._min, min(self._max, view.most)))
+        return quantise(max(cap, 1), view.decoders, view.tile)
+
+    def observe(self, observation: Observation) -> Update:
+        target_s = self._target_s if self._target_s is not None else observation.target_s
+        if target_s is None or observation.gap_s <= 0 or observation.used == 0:
+            return Update(
+                self._cap, changed=False, reason="no target measured yet" if target_s is None else "no prefill"
+            )
+        over = observation.gap_s > target_s
+        if not over and not observation.filled:
+            return Update(self._cap, changed=False, reason="the step did not fill its cap")
+        wanted = observation.used * clamp(target_s / observation.gap_s, 1 / RATIO_LIMIT, RATIO_LIMIT)
+        if self._max_change is not None:
+            wanted = clamp(wanted, self._cap * (1 - self._max_change), self._cap * (1 + self._max_change))
+        if over:
+            wanted = min(wanted, self._cap)
+        elif wanted <= self._cap:
+            # The quantised output ran below the state and below the target: no reason to shrink.
+            return Update(self._cap, changed=False, reason="the output is rounded below the state")
+        before, self._cap = self._cap, clamp(wanted, self._min, self._max)
+        return Update(self._cap, changed=self._cap != before, reason=None if self._cap != before else "at its limit")
+
+
+def quantise(cap: int, decoders: int, tile: int) -> int:
+    """`cap` tokens beside `decoders`, such that the step's total is a multiple of `tile` where that costs little."""
+    total = cap + decoders
+    rounded = total - total % tile
+    if rounded <= decoders or total - rounded > total * TILE_LOSS:
+        return cap
+    return rounded - decoders

@@ -1,0 +1,76 @@
+"""What a controller is told and what it answers. Controllers read no clock and never sleep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A lane before a step is planned.
+
+    `decoders` are protected decodes the step will hold and `prefills` the tokens that could run beside them; `target_s`
+    the longest gap a stream should see (None while no decode has been measured), `most` the actuator's upper end
+    (tokens of the largest step, or threads) and `tile` the runtime's kernel tile in tokens.
+    """
+
+    decoders: int
+    prefills: int
+    target_s: float | None
+    most: int
+    tile: int
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A completed, capped step.
+
+    `gap_s` is the gap a stream saw (service time plus sampling), `interval_s` the time from the scheduler call that
+    planned the step to the next one, `budget` the output in force for this step, `used` how much of it ran.
+    """
+
+    gap_s: float
+    interval_s: float | None
+    target_s: float | None
+    budget: int
+    used: int
+
+    @property
+    def filled(self) -> bool:
+        """Whether the step used all it was given."""
+        return self.used >= self.budget
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What an observation did: the controller's state after it, and the reason where it did not change."""
+
+    value: float | None
+    changed: bool
+    reason: str | None = None
+
+
+class Controller(Protocol):
+    """One law. `resets` counts how often the state went back to its initial value."""
+
+    name: str
+    resets: int
+
+    @property
+    def state(self) -> float | None:
+        """The controller's state in units of its actuator; None for a law without one."""
+        ...
+
+    def budget(self, view: View, now: float) -> int | None:
+        """The most prefill tokens beside the decodes, or threads of the background lane; None means no limit."""
+        ...
+
+    def observe(self, observation: Observation) -> Update:
+        """Learn from one completed step."""
+        ...
+
+
+def clamp(value: float, low: float, high: float) -> float:
+    """`value`, no lower than `low` and no higher than `high`."""
+    return max(low, min(high, value))
