@@ -1,0 +1,97 @@
+"""The simulated KV cache: each sequence's actual tokens, in cells that forked sequences share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .tokens import EMPTY_HISTORY, extend_history, next_token
+
+
+@dataclass(slots=True)
+class _Sequence:
+    salt: int
+    end_probability: float
+    tokens: list[int] = field(default_factory=list)
+    hashes: list[int] = field(default_factory=list)
+    cells: list[int] = field(default_factory=list)
+    sampled: tuple[int, int] | None = None
+
+
+class KvCache:
+    """The sequences of one lane. A cell is a number that is never used twice; shared cells carry a count."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.used = 0
+        self._sequences: dict[int, _Sequence] = {}
+        self._next_cell = 0
+        self._extra_holders: dict[int, int] = {}
+
+    def __contains__(self, sequence: int) -> bool:
+        return sequence in self._sequences
+
+    def length(self, sequence: int) -> int:
+        """Cells the sequence holds."""
+        return len(self._sequences[sequence].tokens)
+
+    def tokens(self, sequence: int) -> tuple[int, ...]:
+        """What the sequence's cells hold, in order."""
+        return tuple(self._sequences[sequence].tokens)
+
+    def open(self, sequence: int, salt: int, end_probability: float) -> None:
+        """Start an empty sequence whose sampler is seeded with `salt`."""
+        self._sequences[sequence] = _Sequence(salt, end_probability)
+
+    def close(self, sequence: int) -> None:
+        """Forget the sequence, if there is one."""
+        if sequence in self._sequences:
+            self.truncate(sequence, 0)
+            del self._sequences[sequence]
+
+    def append(self, sequence: int, tokens: Sequence[int]) -> None:
+        """Fill new cells. The caller has checked that there is room."""
+        held = self._sequences[sequence]
+        held.hashes += extend_history(held.hashes[-1] if held.hashes else EMPTY_HISTORY, tokens)
+        held.tokens += tokens
+        held.cells += range(self._next_cell, self._next_cell + len(tokens))
+        self._next_cell += len(tokens)
+        self.used += len(tokens)
+
+    def sample(self, sequence: int, position: int) -> int:
+        """The token that follows the cell at `position`."""
+        held = self._sequences[sequence]
+        token = next_token(held.hashes[position], held.salt, held.end_probability)
+        held.sampled = (position, token)
+        return token
+
+    def sampled_at(self, sequence: int, position: int) -> int | None:
+        """The token last sampled, if that was at `position`."""
+        sampled = self._sequences[sequence].sampled
+        return sampled[1] if sampled and sampled[0] == position else None
+
+    def truncate(self, sequence: int, length: int) -> None:
+        """Keep the first `length` cells."""
+        held = self._sequences[sequence]
+        self._release(held.cells[length:])
+        del held.tokens[length:], held.hashes[length:], held.cells[length:]
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        """Let the empty `target` share the first `length` cells of `source`."""
+        origin, copy = self._sequences[source], self._sequences[target]
+        copy.tokens = origin.tokens[:length]
+        copy.hashes = origin.hashes[:length]
+        copy.cells = origin.cells[:length]
+        for cell in copy.cells:
+            self._extra_holders[cell] = self._extra_holders.get(cell, 0) + 1
+
+    def _release(self, cells: list[int]) -> None:
+        self.used -= len(cells)
+        if not self._extra_holders:
+            return
+        for cell in cells:
+            others = self._extra_holders.pop(cell, 0)
+            if others:
+                self.used += 1
+            if others > 1:
+                self._extra_holders[cell] = others - 1

@@ -1,0 +1,74 @@
+"""Load a simulated runtime from options, as the command line gives them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from dlfp_edge.errors import UsageError
+from dlfp_edge.runtime import LoadOptions, Runtime
+
+from .cost import FREE, CostModel
+from .mode import MODES
+from .runtime import SimulatedRuntime
+
+_COST_FIELDS = {field.name: int if field.name == "tile" else float for field in fields(CostModel)}
+_OTHERS = ("mode", "noise", "end_probability", "fail_steps")
+
+
+class SimulatedProvider:
+    """Takes the options `mode`, `noise`, `end_probability`, `fail_steps` (numbers with commas), each cost constant."""
+
+    name = "simulated"
+
+    def load(self, options: LoadOptions) -> Runtime:
+        """Set up the runtime. Raises UsageError for an option it does not know or a value it cannot read."""
+        given = options.options
+        for key in given:
+            if key not in _OTHERS and key not in _COST_FIELDS:
+                raise UsageError(
+                    f"the simulated runtime has no option '{key}'{_nearest(key, (*_OTHERS, *_COST_FIELDS))}"
+                )
+        mode = given.get("mode", "lanes")
+        if mode not in MODES:
+            raise UsageError(f"the simulated runtime has no mode '{mode}'; its modes are {', '.join(MODES)}")
+        cores = options.cpus[: options.cpu_limit] or (0,)
+        return SimulatedRuntime(
+            _cost(given, FREE if mode == "null" else CostModel()),
+            mode,
+            cpus=cores[: options.threads] if options.threads else cores,
+            fail_steps=[
+                int(_number("fail_steps", number)) for number in given.get("fail_steps", "").split(",") if number
+            ],
+            noise=_number("noise", given.get("noise", "0")),
+            end_probability=_number("end_probability", given.get("end_probability", "0")),
+            seed=options.seed,
+        )
+
+
+def _cost(given: Mapping[str, str], base: CostModel) -> CostModel:
+    values: dict[str, Any] = {field.name: getattr(base, field.name) for field in fields(CostModel)}
+    for name, kind in _COST_FIELDS.items():
+        if name in given:
+            values[name] = kind(_number(name, given[name]))
+    return CostModel(**values)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise UsageError(f"option '{name}' of the simulated runtime is no number: '{text}'") from None
+    if value < 0:
+        raise UsageError(f"option '{name}' of the simulated runtime is negative: '{text}'")
+    return value
+
+
+def _nearest(key: str, names: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(key, names, n=1)
+    return f"; did you mean '{near[0]}'?" if near else f"; its options are {', '.join(names)}"
+
+
+provider = SimulatedProvider()

@@ -1,0 +1,145 @@
+"""The simulated runtime: a device on virtual time, without threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from random import Random
+from typing import Any
+
+from dlfp_edge.clock import Clock, VirtualClock
+from dlfp_edge.errors import UsageError
+from dlfp_edge.runtime import Capabilities, LaneSpec, StepResult, Tokenizer
+
+from .cost import FREE, CostModel, Slowdown
+from .lane import SimulatedLane, World
+from .mode import MODES, Mode
+from .timeline import Timeline
+from .tokens import ByteTokenizer
+
+_DECODE_TOLERANCE = 1.4
+_PREFILL_TOKENS = 512
+
+
+class SimulatedRuntime:
+    """Implements `dlfp_edge.runtime.Runtime`.
+
+    `mode` is a `Mode` or the name of one in `MODES`; `cost` the device's constants (default: the embedded model's on
+    two cores, nothing at all in mode `null`). `cpus` are the ids of its cores. Steps whose number, counted from 0 over
+    all lanes, is in `fail_steps` fail. `noise` is the standard deviation of the logarithm of a step's time,
+    `end_probability` the chance that a token is the end token. A test that moves time itself gives its own `clock`.
+    Equal arguments and calls give equal results.
+    """
+
+    def __init__(
+        self,
+        cost: CostModel | None = None,
+        mode: Mode | str = "lanes",
+        *,
+        cpus: Sequence[int] = (0, 1),
+        fail_steps: Iterable[int] = (),
+        slowdowns: Sequence[Slowdown] = (),
+        noise: float = 0.0,
+        end_probability: float = 0.0,
+        seed: int = 0,
+        clock: VirtualClock | None = None,
+    ) -> None:
+        virtual = clock or VirtualClock()
+        self.clock: Clock = virtual
+        self.tokenizer: Tokenizer = ByteTokenizer()
+        self._mode_name = mode if isinstance(mode, str) else "custom"
+        self._mode = MODES[mode] if isinstance(mode, str) else mode
+        self._cost = cost or (FREE if mode == "null" else CostModel())
+        self._timeline = Timeline(virtual, self._cost, slowdowns)
+        self._world = World(
+            timeline=self._timeline,
+            cost=self._cost,
+            mode=self._mode,
+            random=Random(seed),
+            cpus=tuple(cpus),
+            fail_steps=frozenset(fail_steps),
+            noise=noise,
+            end_probability=end_probability,
+        )
+        self._lanes: list[SimulatedLane] = []
+        self._woken = threading.Event()
+        self.capabilities = _capabilities(self._cost, self._mode, len(cpus))
+
+    def open_lane(self, spec: LaneSpec) -> SimulatedLane:
+        """Open a lane. Raises UsageError when it asks for more than the capabilities."""
+        mode = self._mode
+        if sum(lane in self._timeline.runners for lane in self._lanes) >= mode.lanes:
+            raise UsageError(
+                f"the simulated runtime has {mode.lanes} lane(s) in this mode; lane '{spec.name}' is one more"
+            )
+        if spec.sequences > mode.sequences or spec.context > mode.context:
+            raise UsageError(
+                f"lane '{spec.name}' asks for {spec.sequences} sequences and {spec.context} cells; "
+                f"the simulated runtime has {mode.sequences} and {mode.context}"
+            )
+        lane = SimulatedLane(spec, self._world)
+        self._lanes.append(lane)
+        self._timeline.runners.append(lane)
+        return lane
+
+    def wait(self, until: float | None) -> list[StepResult]:
+        """Advance the clock to the first result, or to `until`.
+
+        With nothing in flight and no limit only another thread's `wake` can end the wait, so it blocks until then.
+        """
+        if until is None and self._timeline.idle:
+            self._woken.wait()
+        if self._woken.is_set():
+            self._woken.clear()
+            return self._timeline.advance(self.clock.now())
+        return self._timeline.advance(until)
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "runtime": "simulated",
+            "mode": self._mode_name,
+            "cost": asdict(self._cost),
+            "cpus": list(self._world.cpus),
+            "noise": self._world.noise,
+            "end_probability": self._world.end_probability,
+        }
+
+    def close(self) -> None:
+        for lane in self._lanes:
+            lane.shut()
+        self._lanes.clear()
+
+
+def _capabilities(cost: CostModel, mode: Mode, cores: int) -> Capabilities:
+    decode = {threads: cost.pass_s(1, threads) for threads in range(1, cores + 1)}
+    best_s = min(decode.values())
+    decode_threads = min(threads for threads, seconds in decode.items() if seconds <= _DECODE_TOLERANCE * best_s)
+    prefill_s = cost.pass_s(_PREFILL_TOKENS, cores)
+    return Capabilities(
+        lanes=mode.lanes,
+        batched=mode.batched,
+        depth=mode.depth,
+        sequences=mode.sequences,
+        context=mode.context,
+        sequence_context=mode.sequence_context,
+        largest_step=mode.largest_step,
+        ubatch=mode.ubatch,
+        tile=cost.tile,
+        min_chunk=mode.min_chunk,
+        interruptible=mode.interruptible,
+        fork=mode.fork,
+        schedule_invariant=True,
+        decode_threads=decode_threads,
+        prefill_threads=cores,
+        decode_s=decode[decode_threads],
+        solo_threads=min(decode, key=decode.__getitem__),
+        best_decode_s=best_s,
+        threads_invariant=True,
+        prefill_tokens_per_s=_PREFILL_TOKENS / prefill_s if prefill_s else None,
+        priority="simulated" if mode.lanes > 1 else "none",
+        priority_effective=mode.lanes > 1,
+    )
