@@ -1,0 +1,48 @@
+"""Turns what pydantic says of a workload into one line that names the key and the mend."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+
+def one_line(error: ValidationError, table: Mapping[str, Any], models: Mapping[str, type[BaseModel]]) -> str:
+    """The first complaint about `table`. `models` maps the name of a list of tables ("" for the top) to its model."""
+    first = error.errors(include_url=False)[0]
+    where, model = _place(first["loc"], table, models)
+    return where + _message(first, model)
+
+
+def _place(
+    location: tuple[int | str, ...], table: Mapping[str, Any], models: Mapping[str, type[BaseModel]]
+) -> tuple[str, type[BaseModel]]:
+    if len(location) < 2 or not isinstance(location[1], int):
+        return "", models[""]
+    kind, index = str(location[0]), location[1]
+    entry = table[kind][index]
+    name = entry.get("name") if isinstance(entry, dict) else None
+    where = f"'{name}'" if isinstance(name, str) and name else f"number {index + 1}"
+    return f"{kind} {where}: ", models.get(kind, models[""])
+
+
+def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
+    key, problem, given = detail["loc"][-1] if detail["loc"] else "", detail["msg"], detail["input"]
+    keys = [field.alias or name for name, field in model.model_fields.items()]
+    if detail["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(key), keys, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"keys are {', '.join(keys)}"
+        return f"unknown key '{key}': {hint}"
+    if detail["type"] == "missing":
+        return f"missing key '{key}': add it"
+    if detail["type"] == "value_error":
+        return problem.removeprefix("Value error, ")
+    return f"'{key}': {problem[:1].lower()}{problem[1:]}, not {_shown(given)}"
+
+
+def _shown(given: object) -> str:
+    text = repr(given)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,108 @@
+"""Prompts with an exact number of tokens, the same for the same seed.
+
+A prompt depends only on (seed, stream, client, index), so two runs that schedule differently ask the same questions.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dlfp_edge.errors import UsageError
+from dlfp_edge.experiment.workload import Stream, Workload
+from dlfp_edge.runtime import Tokenizer
+
+POOL = 8192
+"""Ids that random prompts are drawn from. Checking a whole vocabulary would take seconds for no more variety."""
+
+_SHARED, _ARRIVALS = 2**32 - 1, 2**32 - 2
+
+
+class Prompt(NamedTuple):
+    """The ids of a prompt and how many of them, from the first, the stream's other prompts begin with too."""
+
+    tokens: tuple[int, ...]
+    shared_prefix: int
+
+
+PromptSource = Callable[[int, int], Prompt]
+"""From a client's number and the index of its request to the prompt."""
+
+
+def prompt_source(workload: Workload, stream: Stream, tokenizer: Tokenizer, seed: int) -> PromptSource:
+    """The prompts of one stream. Raises UsageError where its texts need a tokenizer that the model lacks."""
+    if stream.texts:
+        return _texts(workload, stream, tokenizer)
+    return _random(stream, tokenizer, seed)
+
+
+def arrival_times(stream: Stream, seed: int) -> list[float]:
+    """When an open loop's requests arrive, in seconds from the stream's start: exponential gaps, as in the paper."""
+    if stream.rate is None or stream.requests is None:
+        raise ValueError(f"stream '{stream.name}' has no arrival rate")
+    gaps = _generator(seed, stream, _ARRIVALS).exponential(1.0 / stream.rate, stream.requests)
+    return [float(moment) for moment in np.cumsum(gaps)]
+
+
+def _random(stream: Stream, tokenizer: Tokenizer, seed: int) -> PromptSource:
+    pool, start, total = _pool(tokenizer, seed), _start(tokenizer), stream.prompt_tokens or 0
+    drawn = _draw(_generator(seed, stream, _SHARED), pool, stream.shared_prefix_tokens)
+    shared = (start + drawn)[: stream.shared_prefix_tokens] or start[:total]
+
+    def source(client: int, index: int) -> Prompt:
+        own = _draw(_generator(seed, stream, client, index), pool, total - len(shared))
+        return Prompt((*shared, *own), stream.shared_prefix_tokens)
+
+    return source
+
+
+def _texts(workload: Workload, stream: Stream, tokenizer: Tokenizer) -> PromptSource:
+    start = len(tokenizer.encode(""))
+    instruction = tokenizer.encode(workload.text(stream.instruction)) if stream.instruction else []
+    prompts = []
+    for name in stream.texts:
+        tokens = tokenizer.encode(workload.text(name))
+        prompts.append(Prompt((*instruction, *(tokens[start:] if instruction else tokens)), len(instruction)))
+
+    def source(client: int, index: int) -> Prompt:
+        return prompts[(index * (stream.clients or 1) + client) % len(prompts)]
+
+    return source
+
+
+def _start(tokenizer: Tokenizer) -> list[int]:
+    try:
+        return tokenizer.encode("")
+    except UsageError:  # random weights without a tokenizer need no start token either
+        return []
+
+
+def _pool(tokenizer: Tokenizer, seed: int) -> npt.NDArray[np.int64]:
+    """Ids that stand for text. A model without a tokenizer knows no control tokens, so any id will do."""
+    candidates = np.random.default_rng(seed).permutation(tokenizer.vocabulary)
+    try:
+        tokenizer.encode("")
+    except UsageError:
+        return candidates[:POOL]
+    kept: list[int] = []
+    for token in candidates.tolist():
+        if tokenizer.token_bytes(token) and not tokenizer.is_end(token):
+            kept.append(token)
+        if len(kept) == POOL:
+            break
+    if not kept:
+        raise UsageError("the model's tokenizer has no token that stands for text: check the model file")
+    return np.array(kept)
+
+
+def _draw(generator: np.random.Generator, pool: npt.NDArray[np.int64], count: int) -> list[int]:
+    drawn: list[int] = generator.choice(pool, max(0, count)).tolist()
+    return drawn
+
+
+def _generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:
+    return np.random.default_rng([seed, zlib.crc32(stream.name.encode()), *key])

@@ -1,0 +1,199 @@
+"""What a run asks of a model: a workload is a TOML file of request streams, bundled or the user's own."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.resources
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from dlfp_edge.errors import UsageError
+from dlfp_edge.experiment.complaint import one_line
+from dlfp_edge.task import Class
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+_PACKAGE = "dlfp_edge.workloads"
+_STRICT = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Stream(BaseModel):
+    """Requests of one kind, sent by clients that wait for each answer, or at random times.
+
+    `clients` makes a closed loop: each client sends its next request `think_s` after its last one ended, the first one
+    at `start_s`. `rate` makes an open loop: Poisson arrivals per second, `requests` of them, latency counted from the
+    scheduled arrival. The prompts are random ids (`prompt_tokens` of them, of which the stream's requests share the
+    first `shared_prefix_tokens`), or text files (`texts`, taken in turn, each after the text of `instruction`). Paths
+    are relative to the workload's file. `deadline_s` counts from arrival, `pace` is tokens/s shown to the reader.
+    """
+
+    model_config = _STRICT
+
+    name: str = Field(min_length=1)
+    kind: Literal["foreground", "background"] = Field(alias="class")
+    clients: int | None = Field(default=None, ge=1)
+    think_s: float = Field(default=0.0, ge=0)
+    start_s: float = Field(default=0.0, ge=0)
+    rate: float | None = Field(default=None, gt=0)
+    requests: int | None = Field(default=None, ge=1)
+    prompt_tokens: int | None = Field(default=None, ge=1)
+    shared_prefix_tokens: int = Field(default=0, ge=0)
+    texts: list[str] = Field(default_factory=list)
+    instruction: str | None = None
+    max_tokens: int = Field(ge=1)
+    ignore_eos: bool | None = None
+    temperature: float = Field(default=0.0, ge=0)
+    pace: float | None = Field(default=None, gt=0)
+    deadline_s: float | None = Field(default=None, gt=0)
+
+    @property
+    def task_class(self) -> Class:
+        """The class of the stream's tasks."""
+        return Class(self.kind)
+
+    @property
+    def runs_past_end(self) -> bool:
+        """Whether end tokens are forbidden: by default for random prompts, so that every answer has `max_tokens`."""
+        return self.prompt_tokens is not None if self.ignore_eos is None else self.ignore_eos
+
+    def scaled(self, factor: float) -> Stream:
+        """The stream with its token counts multiplied, each at least 1; text prompts keep their length."""
+        prompt = None if self.prompt_tokens is None else _scale(self.prompt_tokens, factor)
+        shared = _scale(self.shared_prefix_tokens, factor) if self.shared_prefix_tokens else 0
+        return self.model_copy(
+            update={
+                "prompt_tokens": prompt,
+                "shared_prefix_tokens": min(shared, (prompt or 1) - 1),
+                "max_tokens": _scale(self.max_tokens, factor),
+            }
+        )
+
+    @model_validator(mode="after")
+    def _arrivals(self) -> Stream:
+        if (self.clients is None) == (self.rate is None):
+            raise ValueError("needs either 'clients' (a closed loop) or 'rate' (arrivals per second)")
+        if self.rate is not None and self.requests is None:
+            raise ValueError("'rate' needs 'requests', how many arrivals there are")
+        if self.rate is not None and self.think_s:
+            raise ValueError("'think_s' goes with 'clients', not with 'rate'")
+        return self
+
+    @model_validator(mode="after")
+    def _prompts(self) -> Stream:
+        if (self.prompt_tokens is None) == (not self.texts):
+            raise ValueError("needs either 'prompt_tokens' (random ids) or 'texts' (files)")
+        if self.instruction is not None and not self.texts:
+            raise ValueError("'instruction' goes with 'texts'; random prompts have 'shared_prefix_tokens'")
+        if self.shared_prefix_tokens and self.shared_prefix_tokens >= (self.prompt_tokens or 0):
+            raise ValueError("'shared_prefix_tokens' must be less than 'prompt_tokens'")
+        return self
+
+
+class Workload(BaseModel):
+    """Streams that run at the same time, for `duration_s`, or until every stream with `requests` has ended."""
+
+    model_config = _STRICT
+
+    name: str = Field(min_length=1)
+    description: str
+    duration_s: float | None = Field(default=None, gt=0)
+    streams: list[Stream] = Field(alias="stream", min_length=1)
+    _contents: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    def text(self, name: str) -> str:
+        """The content of a file that a stream names."""
+        return self._contents[name]
+
+    def of_class(self, task_class: Class) -> list[Stream]:
+        """The streams of one class."""
+        return [stream for stream in self.streams if stream.task_class is task_class]
+
+    def with_streams(self, streams: list[Stream]) -> Workload:
+        """The same workload with other streams."""
+        return self.model_copy(update={"streams": streams})
+
+    def scaled(self, factor: float) -> Workload:
+        """The workload with the token counts of its streams multiplied. Raises UsageError unless `factor` > 0."""
+        if not factor > 0:
+            raise UsageError(f"scale {factor:g} must be more than 0")
+        return self.with_streams([stream.scaled(factor) for stream in self.streams])
+
+    def paced(self, pace: float | None) -> Workload:
+        """The workload with its foreground streams shown at `pace` tokens/s; None shows tokens as they come."""
+        return self.with_streams(
+            [s.model_copy(update={"pace": pace}) if s.task_class is Class.FOREGROUND else s for s in self.streams]
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The workload in the words of its file, for a manifest."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    @model_validator(mode="after")
+    def _ends(self) -> Workload:
+        names = [stream.name for stream in self.streams]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two streams are named '{name}': give each its own 'name'")
+        if self.duration_s is None and all(stream.requests is None for stream in self.streams):
+            raise ValueError("never ends: give it 'duration_s', or a stream 'requests'")
+        return self
+
+
+def workload_names() -> list[str]:
+    """The bundled workloads."""
+    entries = importlib.resources.files(_PACKAGE).iterdir()
+    return sorted(entry.name.removesuffix(".toml") for entry in entries if entry.name.endswith(".toml"))
+
+
+def load_workload(source: str) -> Workload:
+    """A bundled workload by name, or a workload file by path (anything that ends in .toml or has a separator).
+
+    Raises UsageError with one line that names the file, the key at fault and the mend.
+    """
+    if source.endswith(".toml") or "/" in source or "\\" in source:
+        path = Path(source)
+        return _read(path, path.parent, source)
+    names = workload_names()
+    if source not in names:
+        near = difflib.get_close_matches(source, names, n=1)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        raise UsageError(f"unknown workload '{source}': {hint}workloads are {', '.join(names)}, or a path to a .toml file")
+    bundle = importlib.resources.files(_PACKAGE)
+    return _read(bundle / f"{source}.toml", bundle, f"{source}.toml")
+
+
+def _read(file: Traversable, folder: Traversable, shown: str) -> Workload:
+    try:
+        table = tomllib.loads(_read_text(file, shown))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{shown}: not valid TOML: {error}") from None
+    try:
+        workload = Workload.model_validate(table)
+    except ValidationError as error:
+        raise UsageError(f"{shown}: {one_line(error, table, {'': Workload, 'stream': Stream})}") from None
+    for stream in workload.streams:
+        for name in [*stream.texts, *([stream.instruction] if stream.instruction else [])]:
+            workload._contents[name] = _read_text(folder / name, f"{shown}: stream '{stream.name}': {name}")
+    return workload
+
+
+def _read_text(file: Traversable, shown: str) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{shown}: cannot read the file: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{shown}: the file is not UTF-8 text") from None
+
+
+def _scale(tokens: int, factor: float) -> int:
+    return max(1, round(tokens * factor))
