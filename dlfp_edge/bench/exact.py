@@ -1,0 +1,61 @@
+"""Whether a request's output depends on how it was scheduled."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from dlfp_edge.bench.jobs import background, foreground, running, wait_all
+from dlfp_edge.bench.report import Report, measured_on
+from dlfp_edge.engine import Engine
+from dlfp_edge.runtime import Runtime
+from dlfp_edge.settings import Settings, parse_setting
+from dlfp_edge.task import TaskSpec
+
+SETTINGS = ("lanes/static", "lanes/dlfp", "shared/unlimited", "shared/fixed:16", "shared/dlfp")
+_ARRIVALS_APART_S = 0.4
+
+Ids = dict[str, tuple[int, ...]]
+
+
+def exact(runtime: Runtime, context: int = 8192) -> Report:
+    """Greedy output ids of the same requests under every setting, against each request run alone."""
+    early = [background(runtime, 900, 8, seed=1), background(runtime, 700, 24, seed=2)]
+    late = [foreground(runtime, length, 48, seed=length) for length in (33, 120, 410)]
+    alone = _alone(runtime, [*early, *late], context)
+    rows: list[tuple[Any, ...]] = []
+    for setting in SETTINGS:
+        ids, preemptions = _together(runtime, setting, early, late, context)
+        same = [ids[label] == alone[label] for label in alone]
+        rows.append((setting, len(same), sum(same), preemptions, all(same)))
+    return Report(
+        "exact",
+        "Output ids against the same request alone",
+        ("setting", "requests", "identical", "preemptions", "all identical"),
+        rows,
+        facts={**measured_on(runtime), "schedule_invariant": runtime.capabilities.schedule_invariant},
+    )
+
+
+def _alone(runtime: Runtime, specs: list[TaskSpec], context: int) -> Ids:
+    with running(runtime, Settings(context=context)) as engine:
+        return {spec.label: _ids(engine, [spec])[spec.label] for spec in specs}
+
+
+def _together(
+    runtime: Runtime, setting: str, early: list[TaskSpec], late: list[TaskSpec], context: int
+) -> tuple[Ids, int]:
+    placement, controller = parse_setting(setting)
+    settings = Settings(placement=placement, controller=controller, context=context)
+    with running(runtime, settings) as engine:
+        tasks = [engine.submit(spec) for spec in early]
+        for spec in late:
+            time.sleep(_ARRIVALS_APART_S)
+            tasks.append(engine.submit(spec))
+        records = wait_all(tasks)
+        return {record.label: tuple(record.output_token_ids) for record in records}, engine.counters.preemptions
+
+
+def _ids(engine: Engine, specs: list[TaskSpec]) -> Ids:
+    records = wait_all([engine.submit(spec) for spec in specs])
+    return {record.label: tuple(record.output_token_ids) for record in records}

@@ -1,0 +1,174 @@
+"""What a person sees while a run goes on: a picture on a terminal, plain lines elsewhere, or nothing.
+
+Rendering holds the interpreter's lock, so a picture is drawn at most eight times a second and from plain strings only.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from dlfp_edge.cli.output import note
+from dlfp_edge.cli.transcript import Transcript
+from dlfp_edge.trace import Snapshot
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from dlfp_edge.cli.panels import Frame
+
+_PICTURE_INTERVAL_S = 0.15
+_LINE_INTERVAL_S = 5.0
+_RATE_WINDOW = 40
+
+
+class Watched(Protocol):
+    """What a view needs of an engine."""
+
+    def snapshot(self) -> Snapshot: ...
+
+
+@contextmanager
+def spinner(message: str, picture: bool) -> Iterator[None]:
+    """Show that something takes a while: a spinner on a terminal, else one line."""
+    if not picture:
+        note(message)
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(message, refresh_per_second=8):
+        yield
+
+
+def picture_possible() -> bool:
+    """Whether pictures can be drawn: stderr is a terminal that understands them."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+class View:
+    """Looks at the engine every so often from a thread of its own, until the block ends."""
+
+    interval_s: float
+
+    def __init__(self, engine: Watched, transcript: Transcript) -> None:
+        self._engine = engine
+        self._transcript = transcript
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="dlfp-view", daemon=True)
+
+    def __enter__(self) -> View:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=2)
+        self.show()
+
+    def show(self) -> None:
+        """Show the present state once."""
+        raise NotImplementedError
+
+    def _loop(self) -> None:
+        while not self._stop.wait(self.interval_s):
+            self.show()
+
+
+class LineView(View):
+    """One line every few seconds, for logs and pipes."""
+
+    interval_s = _LINE_INTERVAL_S
+
+    def show(self) -> None:
+        snapshot = self._engine.snapshot()
+        gap = f"{1000 * self._transcript.gaps_s[-1]:.0f} ms" if self._transcript.gaps_s else "-"
+        target = "-" if snapshot.target_s is None else f"{1000 * snapshot.target_s:.0f} ms"
+        note(
+            f"foreground: {self._transcript.tokens} tokens, last gap {gap}, target {target}; "
+            f"background: {snapshot.background_finished} done, {snapshot.background_running} running, "
+            f"{snapshot.background_queued} waiting, {snapshot.background_prompt_tokens:,} prompt tokens"
+        )
+
+
+class PictureView(View):
+    """A picture that is redrawn in place."""
+
+    interval_s = _PICTURE_INTERVAL_S
+
+    def __init__(self, engine: Watched, transcript: Transcript) -> None:
+        super().__init__(engine, transcript)
+        self._started_s: float | None = None
+        self._foreground = Rate()
+        self._background = Rate()
+        self._live: Live | None = None
+
+    def __enter__(self) -> View:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(stderr=True, highlight=False)
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop", redirect_stdout=False)
+        self._live.start()
+        return super().__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self) -> None:
+        from dlfp_edge.cli.panels import render
+
+        if self._live is None:
+            return
+        size = self._live.console.size
+        frame = self.frame(size.width * size.height)
+        self._live.update(render(frame, size.width, size.height - 1), refresh=True)
+
+    def frame(self, characters: int) -> Frame:
+        """What the next picture shows."""
+        from dlfp_edge.cli.panels import Frame
+
+        snapshot = self._engine.snapshot()
+        if self._started_s is None:
+            self._started_s = snapshot.now
+        return Frame(
+            snapshot=snapshot,
+            text=self._transcript.tail(characters),
+            title=self._transcript.label or "waiting for the foreground",
+            gaps_s=list(self._transcript.gaps_s),
+            elapsed_s=snapshot.now - self._started_s,
+            foreground_rate=self._foreground.per_second(snapshot.now, self._transcript.tokens),
+            background_rate=self._background.per_second(snapshot.now, snapshot.background_prompt_tokens),
+        )
+
+
+class Rate:
+    """How fast a total has grown lately."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, float]] = deque(maxlen=_RATE_WINDOW)
+
+    def per_second(self, now: float, total: float) -> float:
+        """Take the total at this moment and return its growth per second over the last few seconds."""
+        self._seen.append((now, total))
+        first_time, first_total = self._seen[0]
+        return (total - first_total) / (now - first_time) if now > first_time else 0.0
+
+
+ViewFactory = Callable[[Watched, Transcript], View]
+
+
+def choose_view(quiet: bool, as_json: bool) -> ViewFactory | None:
+    """The view that fits where stderr goes; None shows nothing."""
+    if quiet:
+        return None
+    return PictureView if not as_json and sys.stderr.isatty() and picture_possible() else LineView

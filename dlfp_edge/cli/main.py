@@ -1,0 +1,92 @@
+"""The application: its commands, and how any failure becomes one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from dlfp_edge.cli import bench, compare, models, run
+from dlfp_edge.errors import DlfpError, UsageError
+
+PROGRAM = "dlfp-edge"
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name=PROGRAM,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("compare")(compare.compare)
+app.add_typer(models.app, name="models")
+app.add_typer(bench.app, name="bench")
+
+
+@app.callback(invoke_without_command=True)
+def describe(
+    context: typer.Context, version: bool = typer.Option(False, "--version", help="Print the version.")
+) -> None:
+    """One language model answers someone who is watching and works through documents, at the same time.
+
+    [b]foreground[/b]  what somebody watches; its gaps between tokens (ITL) are kept near what they would be alone.
+    [b]background[/b]  what nobody waits for; it gets nearly all of the rest of the machine.
+
+    Try it:  [cyan]dlfp-edge run[/cyan]
+
+    See a setting without protection:  [cyan]dlfp-edge run --setting shared/unlimited[/cyan]
+
+    Your own work:  [cyan]dlfp-edge run --foreground "Why is the sky blue?" --background notes/*.txt[/cyan]
+    """
+    if version:
+        from importlib.metadata import version as installed_version
+
+        typer.echo(f"{PROGRAM} {installed_version('dlfp-edge')}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 well, 2 wrong input, 1 other failures, 130 interrupted."""
+    try:
+        code = app(None if arguments is None else list(arguments), prog_name=PROGRAM, standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except KeyboardInterrupt:
+        return _report("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except UsageError as error:
+        return _fail(error, 2)
+    except Exception as error:
+        return _fail(error, 2 if _is_command_line_error(error) else 1)
+
+
+def _is_command_line_error(error: Exception) -> bool:
+    """Whether typer itself could not read the command line."""
+    return isinstance(error, typer.BadParameter.__mro__[1])
+
+
+def _fail(error: Exception, code: int) -> int:
+    if os.environ.get("DLFP_EDGE_DEBUG") == "1":
+        raise error
+    if isinstance(error, typer.Abort):
+        return _report("interrupted", INTERRUPTED)
+    format_message = getattr(error, "format_message", None)
+    message = format_message() if format_message else str(error)
+    if not isinstance(error, DlfpError) and format_message is None:
+        message = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return _report(" ".join(message.split()), code)
+
+
+def _report(message: str, code: int) -> int:
+    print(f"{PROGRAM}: error: {message}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""How people spell values on the command line, and what is wrong with a value that cannot be read."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from dlfp_edge.errors import UsageError
+from dlfp_edge.settings import Placement, Settings, parse_setting
+
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_QUANTITY = re.compile(r"([0-9]*\.?[0-9]+)\s*([a-z]*)")
+_PRESETS = ("edge", "a100")
+
+
+def parse_duration(text: str, option: str, bare_unit: str | None = None) -> float:
+    """Seconds from "80ms", "0.08s" or "2m". A number without a unit is read in `bare_unit`, or refused without one."""
+    match = _QUANTITY.fullmatch(text.strip().lower())
+    unit = (match.group(2) or bare_unit) if match else None
+    if match is None or unit not in _UNITS_S:
+        examples = "80ms or 0.08s" if bare_unit is None else "60, 90s or 2m"
+        raise UsageError(f"{option}: cannot read '{text}' as a duration above zero; write for example {examples}")
+    seconds = float(match.group(1)) * _UNITS_S[unit]
+    if seconds <= 0:
+        raise UsageError(f"{option}: '{text}' must be above zero")
+    return seconds
+
+
+def parse_pace(text: str) -> float | None:
+    """Tokens a second to show the reader, or None for "off"."""
+    if text.strip().lower() == "off":
+        return None
+    return parse_positive(text, "--pace", hint="a number of tokens a second, or 'off'")
+
+
+def parse_positive(text: str, option: str, hint: str = "a number above zero") -> float:
+    """A finite number above zero."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise UsageError(f"{option}: '{text}' is not {hint}")
+    return value
+
+
+def parse_parameters(pairs: Iterable[str]) -> dict[str, float]:
+    """Controller parameters from NAME=VALUE pairs."""
+    parameters: dict[str, float] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise UsageError(f"--set: '{pair}' is not NAME=VALUE, for example minimum=64")
+        try:
+            parameters[name.strip()] = float(value)
+        except ValueError:
+            raise UsageError(f"--set: the value of '{name}' must be a number, not '{value}'") from None
+    return parameters
+
+
+def parse_options(pairs: Iterable[str]) -> Mapping[str, str]:
+    """Runtime options from NAME=VALUE pairs; the runtime judges the names and values."""
+    split = [pair.partition("=") for pair in pairs]
+    for name, equals, _ in split:
+        if not (name and equals):
+            raise UsageError(f"--runtime-option: '{name}' is not NAME=VALUE")
+    return {name.strip(): value for name, _, value in split}
+
+
+def at_least_one(value: int | None, option: str) -> int | None:
+    """A count that may be left out, but not be zero."""
+    if value is not None and value < 1:
+        raise UsageError(f"{option}: {value} is too few; give at least 1")
+    return value
+
+
+def nearest(word: str, words: Iterable[str], what: str) -> UsageError:
+    """The error for an unknown word: the nearest known one, or all of them."""
+    known = sorted(words)
+    near = difflib.get_close_matches(word, known, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
+    return UsageError(f"unknown {what} '{word}': {hint}")
+
+
+def text_argument(value: str, option: str) -> str:
+    """The text itself, or for @FILE that file's text. Empty text is refused."""
+    text = read_text(Path(value[1:]), option) if value.startswith("@") else value
+    if not text.strip():
+        raise UsageError(f"{option}: the prompt is empty; give some text or @FILE")
+    return text
+
+
+def read_text(path: Path, option: str) -> str:
+    """A file's text, or one line that says why it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{option}: {path} is not UTF-8 text") from None
+    except OSError as error:
+        raise UsageError(f"{option}: cannot read {path}: {error.strerror or error}") from None
+
+
+def writable_directory(path: Path, option: str = "--out") -> Path:
+    """The directory, created where it is missing, once something could be written to it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{option}: cannot create {path}: {error.strerror or error}") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise UsageError(f"{option}: {path} is not writable; choose another directory")
+    return path
+
+
+def build_settings(
+    setting: str,
+    placement: str | None,
+    controller: str | None,
+    preset: str,
+    parameters: Iterable[str],
+    target_itl: str | None,
+    slowdown: float | None,
+    context: int | None,
+) -> Settings:
+    """The engine's settings from the options as they were typed."""
+    chosen_placement, chosen_controller = parse_setting(setting)
+    if placement is not None:
+        chosen_placement, _ = parse_setting(placement)
+    if preset not in _PRESETS:
+        raise nearest(preset, _PRESETS, "preset")
+    if target_itl is not None and slowdown is not None:
+        raise UsageError("--target-itl and --slowdown are two ways to say one target: give only one")
+    if slowdown is not None and not (math.isfinite(slowdown) and slowdown > 1):
+        raise UsageError(f"--slowdown: {slowdown:g} must be above 1 (2 allows gaps twice as long as alone)")
+    return Settings(
+        placement=chosen_placement,
+        controller=checked_controller(chosen_placement, controller or chosen_controller),
+        preset=preset,
+        parameters=parse_parameters(parameters),
+        target_itl_s=None if target_itl is None else parse_duration(target_itl, "--target-itl"),
+        slowdown=slowdown,
+        context=at_least_one(context, "--ctx"),
+    )
+
+
+def checked_controller(placement: Placement, controller: str) -> str:
+    """The controller's name, once some allowed placement has one of that name. The engine judges its argument."""
+    from dlfp_edge.control import controller_names
+
+    placements = [placement] if placement is not Placement.AUTO else [Placement.LANES, Placement.SHARED]
+    known = {name for one in placements for name in controller_names(one)}
+    if controller != "auto" and controller.partition(":")[0] not in {name.partition(":")[0] for name in known}:
+        raise nearest(controller, known, "controller")
+    return controller

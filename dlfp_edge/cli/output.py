@@ -1,0 +1,67 @@
+"""Where words go: one JSON document or tables to stdout, everything said on the way to stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def note(message: str) -> None:
+    """Say something on the way to the result."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """The command's one document on stdout."""
+    print(to_json(document), flush=True)
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a document beside the others of its kind, creating the directory."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(to_json(document) + "\n", encoding="utf-8")
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """Strict JSON: what is not a finite number becomes null."""
+    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A plain table on stdout; numbers stand to the right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        numeric = any(isinstance(row[index], int | float) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell(value) for value in row))
+    Console(highlight=False).print(table)
+
+
+def cell(value: Any) -> str:
+    """A value as people read it: three significant digits for fractions, a dash for nothing."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+    return str(value)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return value

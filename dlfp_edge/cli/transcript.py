@@ -1,0 +1,51 @@
+"""What the foreground has shown so far: the text of the newest answers and the gaps between their tokens."""
+
+from __future__ import annotations
+
+import codecs
+from collections import deque
+
+from dlfp_edge.runtime import Tokenizer
+from dlfp_edge.task import Class, TaskRecord
+
+_KEPT_CHARACTERS = 12_000
+_KEPT_GAPS = 240
+
+
+class Transcript:
+    """Collects shown tokens. `on_token` runs in the engine's thread, everything else reads from another."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.label = ""
+        self.tokens = 0
+        self.gaps_s: deque[float] = deque(maxlen=_KEPT_GAPS)
+        self._tokenizer = tokenizer
+        self._decoders: dict[str, codecs.IncrementalDecoder] = {}
+        self._pieces: deque[str] = deque(maxlen=_KEPT_CHARACTERS)
+        self._newest = ""
+
+    def on_token(self, record: TaskRecord, index: int) -> None:
+        """Take the token at `index` of a record; background tokens are not shown."""
+        if record.task_class is not Class.FOREGROUND:
+            return
+        if record.request_id not in self._decoders:
+            self._decoders[record.request_id] = codecs.getincrementaldecoder("utf-8")("replace")
+        if record.request_id != self._newest:
+            self._newest, self.label = record.request_id, record.label or "foreground"
+            self._pieces.append(f"\n\n▸ {self.label}\n" if self._pieces else f"▸ {self.label}\n")
+        self._pieces.append(self._decoders[record.request_id].decode(self._bytes(record.output_token_ids[index])))
+        self.tokens += 1
+        if index > 0:
+            self.gaps_s.append(record.shown_times[index] - record.shown_times[index - 1])
+
+    def tail(self, characters: int) -> str:
+        """About the newest `characters` of text."""
+        pieces = list(self._pieces)
+        length, first = 0, len(pieces)
+        while first > 0 and length < characters:
+            first -= 1
+            length += len(pieces[first])
+        return "".join(pieces[first:])
+
+    def _bytes(self, token: int) -> bytes:
+        return self._tokenizer.token_bytes(token)
