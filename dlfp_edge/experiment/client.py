@@ -156,9 +156,7 @@ class StreamClient:
             prompt=prompt.tokens,
             task_class=stream.task_class,
             max_tokens=stream.max_tokens,
-            sampling=Sampling(
-                temperature=stream.temperature, seed=self._seed, ignore_eos=stream.runs_past_end
-            ),
+            sampling=Sampling(temperature=stream.temperature, seed=self._seed, ignore_eos=stream.runs_past_end),
             pace=stream.pace,
             deadline_s=stream.deadline_s,
             shared_prefix=prompt.shared_prefix,

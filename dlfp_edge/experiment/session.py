@@ -65,10 +65,10 @@ class Submitted(NamedTuple):
 
 
 class TokenShown(NamedTuple):
-    """Token `index` of a record was released to its reader."""
+    """A record's token at `position` was released to its reader."""
 
     record: TaskRecord
-    index: int
+    position: int
 
 
 class Finished(NamedTuple):
@@ -91,7 +91,10 @@ OnEvent = Callable[[SessionEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run measured. `records` are the newest requests, in the order they ended; `stopped` says it was cut short."""
+    """What a run measured.
+
+    `records` are the newest requests, in the order they ended; `stopped` says the run was cut short.
+    """
 
     facts: RunFacts
     tally: RunTally
@@ -176,9 +179,12 @@ class Session:
         self._on_event = on_event
         self._artefacts = artefacts
         self._stop_asked = False
-        self._over = Event()
+        self._ended = False
+        self._changed = Event()
         self._error: DlfpError | None = None
         self._records: deque[TaskRecord] = deque(maxlen=KEPT_RECORDS)
+        self._tally: RunTally
+        self._facts: RunFacts
         self.on_token: OnToken | None = self._token_shown if on_event else None
         tokenizer = engine.runtime.tokenizer
         self._clients = [
@@ -192,4 +198,121 @@ class Session:
 
     def run(self) -> Outcome:
         """Run to the end. A real-time engine works in its own thread meanwhile, a virtual-time one in this one."""
-        raise NotImplementedError
+        start = self._engine.clock.now()
+        self._tally = RunTally(self._plan(start))
+        self._engine.on_step = self._stepped
+        try:
+            self._engine.call_at(start, lambda: self._begin(start))
+            self._wait_for(lambda: self._ended or self._stop_asked)
+            self._engine.call_at(start, self._end)
+            self._wait_for(lambda: self._ended and all(client.idle for client in self._clients))
+        finally:
+            self._engine.on_step = None
+        if self._error is not None:
+            raise self._error
+        return Outcome(self._facts, self._tally, self._engine.counters, self._records, self._stop_asked)
+
+    def _plan(self, start: float) -> WindowPlan:
+        streams, foreground = self._workload.streams, self._workload.of_class(Class.FOREGROUND)
+        if len(foreground) == len(streams):
+            return WindowPlan(start, alone=len(streams) == 1 and streams[0].clients == 1)
+        return WindowPlan(start, self._windows if foreground else None)
+
+    def _wait_for(self, condition: Callable[[], bool]) -> None:
+        if is_virtual(self._engine):
+            self._engine.run_until(condition)
+            return
+        while not condition():
+            self._changed.wait(POLL_S)  # a signal handler sets a flag only: it must not take the event's lock
+            self._changed.clear()
+
+    # Everything below runs in the engine's thread.
+
+    def _begin(self, start: float) -> None:
+        for client in self._clients:
+            client.start(start)
+        if self._tally.plan.windows is not None:
+            self._schedule_window(0)
+        if self._duration_s is not None:
+            self._engine.call_at(start + self._duration_s, self._time_is_up)
+
+    def _schedule_window(self, index: int) -> None:
+        when, solo = self._tally.plan.boundary(index)
+
+        def change() -> None:
+            if not self._ended:
+                self._engine.hold_background(solo)
+                self._tell(Window(solo))
+                self._schedule_window(index + 1)
+
+        self._engine.call_at(when, change)
+
+    def _time_is_up(self) -> None:
+        for client in self._foreground():
+            client.stop()
+        self._end_if_due()
+
+    def _end_if_due(self) -> None:
+        limited = [client for client in self._clients if client.stream.requests is not None]
+        answered = bool(limited) and all(client.done() for client in limited)
+        now, tally = self._engine.clock.now(), self._tally
+        timed_out = self._duration_s is not None and now >= tally.plan.start + self._duration_s
+        if answered or (timed_out and all(client.idle for client in self._foreground())):
+            self._end()
+
+    def _end(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self._tally.close(self._engine.clock.now())
+        self._facts = self._describe()
+        self._engine.hold_background(False)
+        for client in self._clients:
+            client.stop()
+            client.cancel()
+        self._changed.set()
+
+    def _describe(self) -> RunFacts:
+        return RunFacts(
+            workload=self._workload.name,
+            seed=self._seed,
+            scale=self._scale,
+            placement=self._engine.placement.value,
+            controller=self._engine.controller_name,
+            target_s=self._engine.snapshot().target_s,
+            classes=frozenset(stream.task_class for stream in self._workload.streams),
+        )
+
+    def _foreground(self) -> list[StreamClient]:
+        return [client for client in self._clients if client.stream.task_class is Class.FOREGROUND]
+
+    def submitted(self, stream: Stream, handle: Handle) -> None:
+        """A client's request was accepted."""
+        self._tell(Submitted(stream, handle))
+
+    def finished(self, stream: Stream, record: TaskRecord) -> None:
+        """A client's request ended."""
+        self._records.append(record)
+        self._tally.add(record)
+        if self._artefacts is not None:
+            self._artefacts.request(record)
+        self._tell(Finished(stream, record))
+        self._end_if_due()
+        self._changed.set()
+
+    def broken(self, error: DlfpError) -> None:
+        """A client cannot go on: the run ends and raises this."""
+        self._error = self._error or error
+        self._end()
+
+    def _stepped(self, record: StepRecord) -> None:
+        self._tally.add_step(record)
+        if self._artefacts is not None:
+            self._artefacts.step(record)
+
+    def _token_shown(self, record: TaskRecord, index: int) -> None:
+        self._tell(TokenShown(record, index))
+
+    def _tell(self, event: SessionEvent) -> None:
+        if self._on_event is not None:
+            self._on_event(event)

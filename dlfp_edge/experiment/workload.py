@@ -166,7 +166,9 @@ def load_workload(source: str) -> Workload:
     if source not in names:
         near = difflib.get_close_matches(source, names, n=1)
         hint = f"did you mean '{near[0]}'? " if near else ""
-        raise UsageError(f"unknown workload '{source}': {hint}workloads are {', '.join(names)}, or a path to a .toml file")
+        raise UsageError(
+            f"unknown workload '{source}': {hint}workloads are {', '.join(names)}, or a path to a .toml file"
+        )
     bundle = importlib.resources.files(_PACKAGE)
     return _read(bundle / f"{source}.toml", bundle, f"{source}.toml")
 

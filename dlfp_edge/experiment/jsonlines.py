@@ -1,0 +1,56 @@
+"""A JSON Lines file that only ever holds whole lines."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from io import RawIOBase
+from pathlib import PurePath
+from typing import Any
+
+
+def encode(value: object) -> Any:
+    """What `json.dumps` needs for what it does not know: dataclasses become objects, paths text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+class LineFile:
+    """Appends values as lines to an unbuffered binary file, which it owns.
+
+    Once a write has failed, the file is cut back to its last whole line and takes nothing more.
+    """
+
+    def __init__(self, file: RawIOBase) -> None:
+        self._file = file
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._failed = False
+
+    def append(self, value: object) -> None:
+        """Take a value; nothing is written before `flush`."""
+        if not self._failed:
+            self._pending.append(json.dumps(value, default=encode, separators=(",", ":")).encode() + b"\n")
+
+    def flush(self) -> None:
+        """Write what was taken. Raises OSError, once: the file takes nothing after that."""
+        lines, self._pending = b"".join(self._pending), []
+        done = 0
+        try:
+            while done < len(lines):
+                done += self._file.write(lines[done:]) or 0
+        except OSError:
+            self._failed = True
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._size + lines.rfind(b"\n", 0, done) + 1)
+            raise
+        self._size += done
+
+    def close(self) -> None:
+        """Close the file."""
+        with contextlib.suppress(OSError):
+            self._file.close()
