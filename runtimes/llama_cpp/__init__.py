@@ -1,0 +1,28 @@
+"""llama.cpp as a runtime, through llama-cpp-python's low-level bindings: the entry point `llama_cpp`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dlfp_edge.runtime import LoadOptions, Runtime
+
+
+class LlamaCppProvider:
+    """Loads models for llama.cpp, and makes ones to measure with."""
+
+    name = "llama_cpp"
+
+    def load(self, options: LoadOptions) -> Runtime:
+        """Load a GGUF model. Raises UsageError with one line that names the file and the mend."""
+        from .runtime import LlamaRuntime
+
+        return LlamaRuntime(options)
+
+    def default_model(self) -> Path:
+        """The small model of the `demo` extra, put together on first use. Raises MissingExtra."""
+        from .model import default_model
+
+        return default_model()
+
+
+provider = LlamaCppProvider()

