@@ -72,7 +72,7 @@ class Sampling:
 class LaneSpec:
     """What a lane is to be.
 
-    `sequences` is how many KV sequences it can hold at once (ids 0 to sequences - 1), `context` the KV cells they share.
+    `sequences` is how many KV sequences it can hold at once (ids 0 to sequences - 1), `context` the cells they share.
     `cores` restricts the lane's threads to those CPUs; None leaves them to the system.
     """
 
@@ -122,7 +122,7 @@ class SegmentResult:
     Every input token before `start + consumed` is in the KV cache for certain and its requested outputs are in `tokens`
     (position -> sampled token id). What an interruption or error made uncertain has been removed from the cache by the
     runtime, so `consumed` may be less than was executed. `completed` is when this segment was done (runtimes that run
-    segments one after another deliver each at its own time). `error` set means this segment failed and the others did not.
+    segments one after another deliver each at its own time). `error` set: this segment failed, the others did not.
     """
 
     consumed: int
@@ -136,8 +136,8 @@ class StepResult:
     """A step that ended: completed, interrupted or failed.
 
     `submitted` and `completed` are seconds on `clock`; `completed` is when the device had finished, `basis` how that is
-    known. `sampling_s` is the time from there until tokens were available. `lost` names sequences whose whole KV content
-    is gone; the engine starts them again from their first token.
+    known. `sampling_s` is the time from there until tokens were available. `lost` names sequences whose KV content is
+    all gone; the engine starts them again from their first token.
     """
 
     lane: str

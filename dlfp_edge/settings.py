@@ -25,7 +25,8 @@ class Settings:
     `controller` is a name of `dlfp_edge.control` ("auto" picks the placement's default), `parameters` its named
     parameters where they differ from the preset. `target_itl_s` is an absolute target for a foreground gap; without it
     the target is `slowdown` x the decode-only time (None: 1.75 in lanes, 3 in shared steps). `context` counts the KV
-    cells of all lanes together; `foreground_sequences` and `background_sequences` how many tasks of a class can run at
+    cells of all lanes together and `foreground_share` the part of them the foreground lane gets (None: a third);
+    `foreground_sequences` and `background_sequences` how many tasks of a class can run at
     once; `queue_limit` how many more of each class may wait.
     """
 
@@ -36,6 +37,7 @@ class Settings:
     target_itl_s: float | None = None
     slowdown: float | None = None
     context: int | None = None
+    foreground_share: float | None = None
     foreground_sequences: int = 4
     background_sequences: int = 8
     queue_limit: int = 1024

@@ -81,7 +81,7 @@ def make_controller(
 
 
 def _build(factory: Callable[..., Controller], name: str, parameters: Mapping[str, float]) -> Controller:
-    known = [key for key in _parameter_names(factory) if key not in ("name", "resets", "state")]
+    known = [key for key in _parameter_names(factory) if key not in ("name", "resets", "state", "steered")]
     for key in parameters:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)

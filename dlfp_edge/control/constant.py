@@ -14,6 +14,7 @@ class Unlimited:
 
     name: str = "unlimited"
     resets: int = 0
+    steered: bool = False
     state: float | None = None
 
     def budget(self, view: View, now: float) -> int | None:
@@ -27,6 +28,7 @@ class Fixed:
     """At most `tokens` of prefill beside decodes (Sarathi-Serve's chunk, per step over all prefills)."""
 
     resets = 0
+    steered = False
 
     def __init__(self, tokens: int) -> None:
         if tokens < 1:
@@ -48,6 +50,7 @@ class Static:
 
     name: str = "static"
     resets: int = 0
+    steered: bool = False
     state: float | None = None
 
     def budget(self, view: View, now: float) -> int | None:

@@ -27,7 +27,10 @@ TILE_LOSS = 1 / 8
 
 
 class Edge:
-    """The shipped law for shared steps. `T` seconds (None: the engine's target); `c_initial`, `c_min`, `c_max` tokens."""
+    """The shipped law for shared steps.
+
+    `T` seconds (None: the engine's target); `c_initial`, `c_min`, `c_max` tokens.
+    """
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class Edge:
     ) -> None:
         self.name = name
         self.resets = 0
+        self.steered = True
         self._target_s, self._min, self._max = T, c_min, c_max
         self._max_change = max_change
         self._cap = clamp(c_initial, c_min, c_max)

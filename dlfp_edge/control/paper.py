@@ -43,6 +43,7 @@ class Paper:
     ) -> None:
         self.name = name
         self.resets = 0
+        self.steered = False
         self._target_s, self._initial, self._min, self._max = T, c_initial, c_min, c_max
         self._max_change = max_change
         self._cap = c_initial

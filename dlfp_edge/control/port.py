@@ -52,10 +52,15 @@ class Update:
 
 
 class Controller(Protocol):
-    """One law. `resets` counts how often the state went back to its initial value."""
+    """One law.
+
+    `resets` counts how often the state went back to its initial value. A `steered` law follows a target the engine
+    measures, and the engine's backstop enforces that target.
+    """
 
     name: str
     resets: int
+    steered: bool
 
     @property
     def state(self) -> float | None:

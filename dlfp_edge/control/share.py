@@ -25,6 +25,7 @@ class Share:
     def __init__(self, *, T: float | None = None, s_min: float = 1) -> None:
         self.name = "dlfp"
         self.resets = 0
+        self.steered = True
         self._target_s, self._min = T, s_min
         self._share: float | None = None
         self._gaps: deque[float] = deque(maxlen=WINDOW)

@@ -1,0 +1,124 @@
+"""How large a step of background work may be, what the background is owed, and when it is held to measure alone."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from dlfp_edge.control.estimate import Cost
+from dlfp_edge.runtime import Capabilities, Interruptible
+
+LOSS_S = 0.5
+"""Measured work that one interruption may lose at most."""
+
+LOSS_SHARE = 0.06
+"""Of the time between interruptions, a step may take this much: on average half a step is lost, so about 3%."""
+
+STEP_S = 0.25
+"""Measured work of a background step in a lane, or where a step cannot be interrupted: how soon threads are back."""
+
+EFFICIENT_TILES = 4
+FLOOR_SHARE = 0.05
+FLOOR_WINDOW_S = 10.0
+
+
+class StepSize:
+    """Tokens of a step that holds background work alone."""
+
+    def __init__(self, capabilities: Capabilities, *, shared: bool) -> None:
+        self._caps = capabilities
+        self._shared = shared
+        self._interval_s: float | None = None
+        self._last: float | None = None
+
+    @property
+    def efficient(self) -> int:
+        """The fewest tokens that run at nearly the full rate."""
+        return min(self._caps.largest_step, EFFICIENT_TILES * self._caps.tile)
+
+    def interrupted(self, now: float) -> None:
+        """A step of background work was interrupted for the foreground."""
+        if self._last is not None:
+            interval_s = now - self._last
+            self._interval_s = interval_s if self._interval_s is None else 0.5 * (self._interval_s + interval_s)
+        self._last = now
+
+    def tokens(self, cost: Cost, now: float) -> int:
+        """The most tokens to run in one go; the runtime's largest step where nothing is known of its speed."""
+        if not cost.prefill_s:
+            return self._caps.ubatch
+        tokens = int(self._work_s(now) / cost.prefill_s)
+        if not self._shared:
+            tokens = min(max(tokens, self.efficient), self._caps.ubatch)
+        return max(self._caps.tile, min(tokens, self._caps.largest_step))
+
+    def _work_s(self, now: float) -> float:
+        if not self._shared or self._caps.interruptible is Interruptible.NO:
+            return STEP_S
+        if self._interval_s is None or self._last is None:
+            return LOSS_S
+        return min(LOSS_S, LOSS_SHARE * max(self._interval_s, now - self._last))
+
+
+class Floor:
+    """The background's share of device time over the last 10 s, and what it is owed when that falls under 5%."""
+
+    def __init__(self) -> None:
+        self._steps: deque[tuple[float, float]] = deque()
+        self._busy_s = 0.0
+        self._waiting_since: float | None = None
+
+    def observe(self, completed: float, service_s: float, background_tokens: int, total_tokens: int) -> None:
+        """Account for a step by its share of background tokens."""
+        if background_tokens and total_tokens:
+            busy_s = service_s * background_tokens / total_tokens
+            self._steps.append((completed, busy_s))
+            self._busy_s += busy_s
+
+    def owed(self, now: float, *, waiting: bool) -> bool:
+        """Whether background work has waited for a whole window and got less than its floor in it."""
+        if not waiting:
+            self._waiting_since = None
+            return False
+        if self._waiting_since is None:
+            self._waiting_since = now
+        while self._steps and self._steps[0][0] < now - FLOOR_WINDOW_S:
+            self._busy_s -= self._steps.popleft()[1]
+        return now - self._waiting_since >= FLOOR_WINDOW_S and self._busy_s < FLOOR_SHARE * FLOOR_WINDOW_S
+
+
+class SoloHold:
+    """Holds the background for a few foreground decodes now and then, so that decode-only time is known.
+
+    A hold lasts `DECODES` uncontended decode-only steps and at most 1% of the time is spent in holds.
+    """
+
+    DECODES = 8
+    EVERY_S = 10.0
+    LARGEST_SHARE = 0.01
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._began = 0.0
+        self._next = 0.0
+
+    @property
+    def active(self) -> bool:
+        """Whether the background is to be held now."""
+        return self._left > 0
+
+    def want(self, now: float) -> None:
+        """Begin a hold, unless the last one was too recent."""
+        if not self._left and now >= self._next:
+            self._left, self._began = self.DECODES, now
+
+    def decoded(self, now: float) -> None:
+        """One uncontended decode-only step has completed."""
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                self.stop(now)
+
+    def stop(self, now: float) -> None:
+        """End the hold, early where nothing decodes any more."""
+        self._left = 0
+        self._next = now + max(self.EVERY_S, (now - self._began) / self.LARGEST_SHARE)

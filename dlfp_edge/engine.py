@@ -1,0 +1,309 @@
+"""The loop: plan a step, submit it, wait for whichever lane finishes first, observe, deliver.
+
+Everything that changes state runs in one thread: the engine's own (`start`), or the caller's (`run_until`, on virtual
+time). Other threads only queue tasks and actions, under one lock, and wake the loop.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+
+from dlfp_edge.clock import Clock
+from dlfp_edge.delivery import Delivery
+from dlfp_edge.device import CpuTopology
+from dlfp_edge.errors import EngineClosed, UsageError
+from dlfp_edge.handle import Task
+from dlfp_edge.placement import open_lanes
+from dlfp_edge.queues import Queues
+from dlfp_edge.runtime import Runtime
+from dlfp_edge.settings import Placement, Settings
+from dlfp_edge.stepper import Stepper
+from dlfp_edge.task import Class, Finish, OnFinish, OnToken, TaskRecord, TaskSpec
+from dlfp_edge.trace import Counters, Snapshot, StepRecord
+
+NO_PROGRESS_S = 60.0
+
+
+class Engine:
+    """Foreground and background tasks on one runtime. A context manager: entering starts it, leaving closes it.
+
+    The engine does not own the runtime: close that afterwards. `on_step` is called in the engine's thread with a record
+    of every step; set it before starting.
+    """
+
+    def __init__(self, runtime: Runtime, settings: Settings | None = None, topology: CpuTopology | None = None) -> None:
+        self.runtime = runtime
+        self.clock: Clock = runtime.clock
+        self.counters = Counters()
+        self.on_step: Callable[[StepRecord], None] | None = None
+        self.failure: Exception | None = None
+        self.messages: list[str] = []
+        settings = settings or Settings()
+        self._lanes = open_lanes(runtime, settings, self._say)
+        self.placement: Placement = self._lanes.placement
+        self.controller_name = f"{self.placement.value}/{self._lanes.background.controller.name}"
+        self._queues: Queues[Task] = Queues(settings.queue_limit)
+        self._delivery = Delivery()
+        self._stepper = Stepper(runtime, self._lanes, settings, topology, self.counters, self._delivery, self._say)
+        self._lock = threading.Lock()
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._ids = itertools.count()
+        self._live: dict[str, Task] = {}
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._closed = False
+        self._background_finished = 0
+        self._progress_at = 0.0
+        self._delivery.ended = self._ended
+
+    # --- for callers, from any thread -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Run the loop in a thread of its own until `close`."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="dlfp-engine", daemon=True)
+            self._thread.start()
+
+    def submit(
+        self,
+        spec: TaskSpec,
+        *,
+        arrived: float | None = None,
+        on_token: OnToken | None = None,
+        on_finish: OnFinish | None = None,
+    ) -> Task:
+        """Queue a task and return its handle.
+
+        `arrived` is when it was scheduled to arrive, if that is not now. Raises UsageError for a task that could never
+        run, QueueFull when its class has too many waiting, EngineClosed after `close` or a failure.
+        """
+        self._check(spec)
+        number = next(self._ids)
+        record = TaskRecord(
+            request_id=f"{spec.task_class.value[:1]}{number}",
+            task_class=spec.task_class,
+            label=spec.label,
+            prompt_tokens=len(spec.prompt),
+            arrived=self.clock.now() if arrived is None else arrived,
+            pace=spec.pace,
+        )
+        task = Task(spec, record, self.runtime.tokenizer, self._cancel, on_token, on_finish)
+        with self._lock:
+            if self._closing:
+                raise EngineClosed(f"the engine is closed: {self.failure}" if self.failure else "the engine is closed")
+            self._queues.put(task)
+            self._live[task.request_id] = task
+            self._inbox.append(lambda: self._arrive(task))
+        self.runtime.wake()
+        return task
+
+    def call_at(self, when: float, action: Callable[[], None]) -> None:
+        """Run `action` in the engine's thread when its clock reads `when`."""
+        with self._lock:
+            heapq.heappush(self._timers, (when, next(self._ids), action))
+        self.runtime.wake()
+
+    def hold_background(self, held: bool) -> None:
+        """Start no step of background work while held; a step that runs is let finish."""
+        self._post(lambda: self._stepper.hold(held, self.clock.now()))
+
+    def snapshot(self) -> Snapshot:
+        """The engine at this moment, for a live view."""
+        stepper, lanes = self._stepper, self._lanes
+        count = {member: sum(lane.count(member) for lane in lanes.all) for member in Class}
+        return Snapshot(
+            now=self.clock.now(),
+            placement=self.placement.value,
+            controller=self.controller_name,
+            target_s=stepper.targets.target(1),
+            decode_only_s=stepper.targets.decode_only.estimate(1),
+            budget=lanes.background.controller.state,
+            foreground_running=count[Class.FOREGROUND],
+            foreground_queued=self._queues.count(Class.FOREGROUND),
+            background_running=count[Class.BACKGROUND],
+            background_queued=self._queues.count(Class.BACKGROUND),
+            background_finished=self._background_finished,
+            background_prompt_tokens=stepper.background_prompt_tokens,
+            kv_used=sum(lane.lane.kv_used() for lane in lanes.all) if not self._closed else 0,
+            kv_cells=sum(lane.cells for lane in lanes.all),
+            last_gap_s=stepper.last_gap_s,
+            messages=tuple(self.messages),
+        )
+
+    def close(self) -> None:
+        """Cancel what is left, so that every record ends, stop the loop and shut the lanes."""
+        self._post(self._begin_close)
+        if self._thread is not None:
+            self._thread.join()
+        elif not self._closed:
+            self._begin_close()
+            while any(lane.in_flight for lane in self._lanes.all):
+                self._turn()
+            self._shut()
+
+    def __enter__(self) -> Engine:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def run_until(self, done: Callable[[], bool]) -> None:
+        """Run the loop in the calling thread until `done()`, or until nothing is left to happen."""
+        while not done() and not self._idle():
+            self._turn()
+
+    def _run(self) -> None:
+        try:
+            while not (self._closing and not any(lane.in_flight for lane in self._lanes.all)):
+                self._turn()
+        except Exception as error:
+            self.failure = error
+            self._fail(error)
+        self._shut()
+
+    def _turn(self) -> None:
+        """One round: what has arrived, what is due, what can start; then wait and commit."""
+        while self._inbox:
+            self._inbox.popleft()()
+        now = self.clock.now()
+        self._run_timers(now)
+        self._admit(now)
+        # Steps start before tokens are handed out: what readers do with them must not lengthen the next gap.
+        self._stepper.start_steps(now, background_waiting=self._queues.count(Class.BACKGROUND) > 0)
+        self._delivery.release(now)
+        if self._inbox:
+            return
+        for result in self.runtime.wait(self._next_wake(now)):
+            self._stepper.commit(result, self.on_step)
+        self._stepper.enforce_bounds(self.clock.now())
+
+    def _next_wake(self, now: float) -> float | None:
+        times = [t for t in (self._delivery.next_due(), self._stepper.next_wake(now)) if t is not None]
+        with self._lock:
+            if self._timers:
+                times.append(self._timers[0][0])
+        return min(times) if times else None
+
+    def _run_timers(self, now: float) -> None:
+        while True:
+            with self._lock:
+                if not self._timers or self._timers[0][0] > now:
+                    return
+                _, _, action = heapq.heappop(self._timers)
+            action()
+
+    def _admit(self, now: float) -> None:
+        admitted = False
+        for task_class in Class:
+            lane = self._stepper.lane_of(task_class)
+            while lane.free and self._queues.count(task_class):
+                with self._lock:
+                    task = self._queues.take(task_class, now, lane.fits)
+                if task is None:
+                    break
+                lane.admit(task, now)
+                admitted = True
+        if admitted or self._stepper.background_progress > self._progress_at:
+            self._progress_at = now
+        self._report_no_progress(now)
+
+    def _report_no_progress(self, now: float) -> None:
+        waiting = self._queues.count(Class.BACKGROUND) or self._lanes.background.has_background()
+        if not waiting or self._stepper.held:
+            self._progress_at = now
+        elif now - self._progress_at > NO_PROGRESS_S:
+            self._say(f"background has made no progress for {NO_PROGRESS_S:.0f} s: {self._stepper.waiting_for()}")
+
+    # --- arrivals and ends --------------------------------------------------------------------------------------------
+
+    def _check(self, spec: TaskSpec) -> None:
+        lane = self._stepper.lane_of(spec.task_class)
+        most = min(lane.sequence_cells, lane.cells)
+        if not spec.prompt:
+            raise UsageError("the prompt is empty: give it at least one token")
+        if spec.max_tokens < 1:
+            raise UsageError(f"max_tokens is {spec.max_tokens}: ask for at least 1")
+        if len(spec.prompt) + spec.max_tokens > most:
+            raise UsageError(
+                f"a prompt of {len(spec.prompt)} tokens and {spec.max_tokens} to generate do not fit the {lane.name} "
+                f"lane's {most} cells a sequence: shorten the prompt or raise --ctx"
+            )
+        if spec.pace is not None and spec.pace <= 0:
+            raise UsageError(f"a pace of {spec.pace} tokens/s never shows a token: use more than 0, or no pace")
+        if not 0 <= spec.shared_prefix < len(spec.prompt):
+            raise UsageError("shared_prefix must be shorter than the prompt")
+
+    def _arrive(self, task: Task) -> None:
+        if task.spec.deadline_s is not None:
+            self.call_at(task.arrived + task.spec.deadline_s, lambda: self._end(task, Finish.DEADLINE))
+        self._stepper.arrived(task, self.clock.now())
+
+    def _cancel(self, task: Task) -> None:
+        self._post(lambda: self._end(task, Finish.CANCELLED))
+
+    def _end(self, task: Task, finish: Finish, error: str | None = None) -> None:
+        """End a task from outside, wherever it is; one that has ended stays as it was."""
+        if task.record.finish is not None:
+            return
+        now = self.clock.now()
+        with self._lock:
+            waiting = self._queues.remove(task)
+        if waiting:
+            self._delivery.finish(task, finish, now, error)
+        else:
+            self._stepper.end(task, finish, now, error)
+
+    def _ended(self, task: Task) -> None:
+        self._live.pop(task.request_id, None)
+        if task.spec.task_class is Class.BACKGROUND and not task.record.failed:
+            self._background_finished += 1
+
+    def _begin_close(self) -> None:
+        with self._lock:
+            self._closing = True
+            self._timers.clear()
+        for task in list(self._live.values()):
+            self._end(task, Finish.CANCELLED)
+        self._delivery.flush(self.clock.now())
+        self._stepper.interrupt_all(self.clock.now())
+
+    def _fail(self, error: Exception) -> None:
+        with self._lock:
+            self._closing = True
+        for task in list(self._live.values()):
+            self._delivery.finish(task, Finish.ERROR, self.clock.now(), f"the engine failed: {error}")
+        self._delivery.flush(self.clock.now())
+
+    def _shut(self) -> None:
+        self._closed = True
+        for lane in self._lanes.all:
+            lane.lane.shut()
+
+    def _idle(self) -> bool:
+        if self._inbox or self._timers or self._delivery.next_due() is not None:
+            return False
+        if any(lane.in_flight or lane.running for lane in self._lanes.all):
+            return False
+        return not any(self._queues.count(member) for member in Class)
+
+    def _post(self, action: Callable[[], None]) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._inbox.append(action)
+        self.runtime.wake()
+
+    def _say(self, message: str) -> None:
+        if message not in self.messages:
+            self.messages.append(message)

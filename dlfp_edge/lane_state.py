@@ -1,0 +1,149 @@
+"""One lane as the engine keeps it: its tasks, sequences, KV budget, steps in flight and cost estimate."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from dlfp_edge.control import Controller
+from dlfp_edge.control.estimate import Cost
+from dlfp_edge.handle import Task
+from dlfp_edge.prefixes import Prefixes
+from dlfp_edge.running import Running
+from dlfp_edge.runtime import Capabilities, Lane, Segment
+from dlfp_edge.task import Class, TaskSpec
+
+PREFIX_SEQUENCES = 2
+"""Shared prefixes a lane can keep at once."""
+
+
+@dataclass(slots=True)
+class Flight:
+    """A step in flight. `alone`: no other lane has had a step in flight beside it so far."""
+
+    handle: int
+    parts: list[tuple[Running, Segment, bool]]
+    decoders: int
+    protected: bool
+    budget: int | None
+    cap_state: float | None
+    target_s: float | None
+    predicted_s: float
+    planned_at: float
+    plan_s: float
+    submitted: float
+    bound: float | None = None
+    alone: bool = True
+    note: str = ""
+    next_call: float | None = None
+    interrupted_at: float | None = None
+    backstopped: bool = False
+
+    @property
+    def background_tokens(self) -> int:
+        """Tokens of background tasks in the step."""
+        return sum(len(segment.tokens) for running, segment, _ in self.parts if not running.foreground)
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens in the step."""
+        return sum(len(segment.tokens) for _, segment, _ in self.parts)
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Tokens that are not decodes."""
+        return sum(len(segment.tokens) for _, segment, decode in self.parts if not decode)
+
+    @property
+    def decodes(self) -> int:
+        """Decodes of either class."""
+        return sum(1 for _, _, decode in self.parts if decode)
+
+
+@dataclass(slots=True)
+class LaneState:
+    """A lane and all the engine knows of it. `limits` is how many tasks of each class it may run at once."""
+
+    lane: Lane
+    controller: Controller
+    limits: dict[Class, int]
+    cost: Cost
+    prefixes: Prefixes
+    free: list[int]
+    cells: int
+    sequence_cells: int
+    running: list[Running] = field(default_factory=list)
+    in_flight: deque[Flight] = field(default_factory=deque)
+    last_completed: float = 0.0
+    last_flight: Flight | None = None
+    decode_only: bool = False
+    suspects: list[Running] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The lane's name in records."""
+        return self.lane.spec.name
+
+    def count(self, task_class: Class) -> int:
+        """Tasks of a class that run here."""
+        return sum(1 for running in self.running if running.task.task_class is task_class)
+
+    def reserved(self) -> int:
+        """KV cells promised to running tasks and kept prefixes."""
+        return self.prefixes.cells + sum(
+            self._need(r.task.spec, r.task.record.cached_prompt_tokens) for r in self.running
+        )
+
+    def fits(self, task: Task) -> bool:
+        """Whether the task could start here now; makes room by dropping kept prefixes nobody waits for."""
+        if not self.free or self.count(task.task_class) >= self.limits[task.task_class]:
+            return False
+        if self.prefixes.waits(task.spec):
+            return False
+        while self.reserved() + self._need(task.spec, self.prefixes.shared(task.spec)) > self.cells:
+            if not self.prefixes.evict():
+                return False
+        return True
+
+    def admit(self, task: Task, now: float) -> Running:
+        """Give the task a sequence."""
+        running = Running(task, self.free.pop())
+        self.lane.open(running.sequence, task.spec.sampling)
+        self.prefixes.attach(running, now)
+        self.running.append(running)
+        task.record.started = now
+        return running
+
+    def release(self, running: Running) -> None:
+        """Take back the sequence of a task that has ended and has nothing in flight."""
+        self.prefixes.abandon(running)
+        self.lane.close(running.sequence)
+        self.free.append(running.sequence)
+        self.running.remove(running)
+
+    def has_background(self) -> bool:
+        """Whether a background task runs here."""
+        return self.count(Class.BACKGROUND) > 0
+
+    @staticmethod
+    def _need(spec: TaskSpec, cached: int) -> int:
+        return len(spec.prompt) + spec.max_tokens - cached
+
+
+def lane_state(
+    lane: Lane, capabilities: Capabilities, controller: Controller, limits: dict[Class, int], sequences: int
+) -> LaneState:
+    """Wrap a lane just opened; the sequences beyond the first `sequences` are for shared prefixes."""
+    prefill_s = 1 / capabilities.prefill_tokens_per_s if capabilities.prefill_tokens_per_s else None
+    cells = lane.spec.context
+    per_sequence = cells if capabilities.fork else cells // lane.spec.sequences
+    return LaneState(
+        lane=lane,
+        controller=controller,
+        limits=limits,
+        cost=Cost(capabilities.decode_s, prefill_s, batched=capabilities.batched),
+        prefixes=Prefixes(lane, list(range(sequences, lane.spec.sequences))),
+        free=list(range(sequences - 1, -1, -1)),
+        cells=cells,
+        sequence_cells=min(per_sequence, capabilities.sequence_context),
+    )

@@ -1,0 +1,117 @@
+"""Which lanes an engine opens: two at different priority where the runtime can, one for both classes otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dlfp_edge.control import make_chunk_controller, make_controller
+from dlfp_edge.device import CpuTopology
+from dlfp_edge.errors import UsageError
+from dlfp_edge.lane_state import PREFIX_SEQUENCES, LaneState, lane_state
+from dlfp_edge.runtime import Lane, LaneSpec, Priority, Runtime
+from dlfp_edge.settings import Placement, Settings
+from dlfp_edge.task import Class
+
+DEFAULT_CONTEXT = 16384
+FOREGROUND_SHARE = 1 / 3
+"""Of the KV cells, where nothing says what either class needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The lanes of an engine: the same object twice where both classes share one."""
+
+    placement: Placement
+    foreground: LaneState
+    background: LaneState
+
+    @property
+    def all(self) -> list[LaneState]:
+        """Each lane once."""
+        return [self.foreground] if self.foreground is self.background else [self.foreground, self.background]
+
+
+def open_lanes(runtime: Runtime, settings: Settings, say: Callable[[str], None]) -> Lanes:
+    """Open what `settings` ask for. Raises UsageError where the runtime cannot give it."""
+    lanes = runtime.capabilities.lanes
+    if settings.placement is Placement.LANES and lanes < 2:
+        raise UsageError("this runtime runs one step at a time: use --placement shared")
+    if settings.single_class and settings.placement is Placement.LANES:
+        raise UsageError("single-class mode has nothing to separate: use it with --placement shared")
+    if settings.placement is not Placement.SHARED and lanes >= 2 and not settings.single_class:
+        try:
+            return _two(runtime, settings)
+        except UsageError as refused:
+            if settings.placement is Placement.LANES or settings.controller not in ("auto", "dlfp"):
+                raise
+            say(f"sharing steps instead of lanes: {refused}")
+    return _one(runtime, settings)
+
+
+def _two(runtime: Runtime, settings: Settings) -> Lanes:
+    # Both controllers are made first: a wrong name must not leave a lane open.
+    share = make_controller(Placement.LANES, settings.controller, settings.preset, settings.parameters)
+    chunk = make_chunk_controller("dlfp")
+    total, share_of = settings.context or DEFAULT_CONTEXT, settings.foreground_share or FOREGROUND_SHARE
+    cells = max(1, round(total * share_of))
+    first = _open(runtime, "foreground", Priority.NORMAL, settings.foreground_sequences, 0, cells)
+    try:
+        second = _open(
+            runtime, "background", Priority.LOWEST, settings.background_sequences, _prefixes(runtime), total - cells
+        )
+    except UsageError:
+        first.shut()
+        raise
+    caps = runtime.capabilities
+    counts = (settings.foreground_sequences, settings.background_sequences)
+    return Lanes(
+        Placement.LANES,
+        lane_state(first, caps, chunk, {Class.FOREGROUND: counts[0], Class.BACKGROUND: 0}, counts[0]),
+        lane_state(second, caps, share, {Class.FOREGROUND: 0, Class.BACKGROUND: counts[1]}, counts[1]),
+    )
+
+
+def _one(runtime: Runtime, settings: Settings) -> Lanes:
+    controller = make_controller(Placement.SHARED, settings.controller, settings.preset, settings.parameters)
+    sequences = settings.foreground_sequences + settings.background_sequences
+    total = settings.context or DEFAULT_CONTEXT
+    lane = _open(runtime, "shared", Priority.NORMAL, sequences, _prefixes(runtime), total)
+    limits = {Class.FOREGROUND: settings.foreground_sequences, Class.BACKGROUND: settings.background_sequences}
+    if settings.single_class:
+        limits = dict.fromkeys(Class, sequences)
+    state = lane_state(lane, runtime.capabilities, controller, limits, sequences)
+    return Lanes(Placement.SHARED, state, state)
+
+
+def _prefixes(runtime: Runtime) -> int:
+    return PREFIX_SEQUENCES if runtime.capabilities.fork else 0
+
+
+def _open(runtime: Runtime, name: str, priority: Priority, tasks: int, prefixes: int, cells: int) -> Lane:
+    caps = runtime.capabilities
+    sequences = tasks + prefixes
+    if sequences > caps.sequences:
+        raise UsageError(
+            f"{sequences} sequences in one lane, the runtime holds {caps.sequences}: lower the task counts"
+        )
+    if cells > caps.context:
+        raise UsageError(f"a context of {cells} cells, the runtime holds {caps.context}: lower --ctx")
+    return runtime.open_lane(LaneSpec(name, priority, sequences, cells))
+
+
+def background_cores(topology: CpuTopology, decode_threads: int) -> tuple[int, ...] | None:
+    """CPUs the background keeps to while the foreground decodes; None where priority alone is enough.
+
+    It leaves `decode_threads` whole physical cores, the fast ones first: an idle-priority thread on the sibling of a
+    decoding core, or a fast core taken on a hybrid part, slows a decode that no priority protects.
+    """
+    shared = any(len(group) > 1 for group in topology.siblings)
+    hybrid = set(topology.performance) != set(topology.usable)
+    if not shared and not hybrid:
+        return None
+    fast = set(topology.performance)
+    groups = sorted(topology.siblings, key=lambda group: (not fast & set(group), group))
+    kept = {cpu for group in groups[:decode_threads] for cpu in group} | (fast if hybrid else set())
+    rest = tuple(cpu for cpu in topology.usable if cpu not in kept)
+    return rest or None

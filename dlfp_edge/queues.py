@@ -1,0 +1,71 @@
+"""Tasks that wait, one bounded queue a class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from dlfp_edge.errors import QueueFull
+from dlfp_edge.task import Class
+
+AGE_LIMIT_S = 30.0
+"""How long a task may be overtaken by smaller ones of its class that fit where it does not."""
+
+
+class Waiting(Protocol):
+    """What a queue needs to know of a task."""
+
+    @property
+    def arrived(self) -> float: ...
+
+    @property
+    def task_class(self) -> Class: ...
+
+
+T = TypeVar("T", bound=Waiting)
+
+
+class Queues(Generic[T]):
+    """First come, first served within a class; a task that does not fit yet can be overtaken for a while."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._waiting: dict[Class, list[T]] = {member: [] for member in Class}
+
+    def put(self, entry: T) -> None:
+        """Queue a task. Raises QueueFull, and then nothing was queued."""
+        queue = self._waiting[entry.task_class]
+        if len(queue) >= self._limit:
+            raise QueueFull(
+                f"{len(queue)} {entry.task_class.value} tasks wait already, the limit: try again when some are done"
+            )
+        queue.append(entry)
+
+    def take(self, task_class: Class, now: float, fits: Callable[[T], bool]) -> T | None:
+        """Remove and return the first task that fits; one that has waited too long lets nobody pass."""
+        queue = self._waiting[task_class]
+        for index, entry in enumerate(queue):
+            if fits(entry):
+                return queue.pop(index)
+            if now - entry.arrived > AGE_LIMIT_S:
+                return None
+        return None
+
+    def remove(self, entry: T) -> bool:
+        """Take a task out; False where it was not waiting."""
+        queue = self._waiting[entry.task_class]
+        if entry not in queue:
+            return False
+        queue.remove(entry)
+        return True
+
+    def drain(self) -> list[T]:
+        """Remove and return every task that waits."""
+        entries = [entry for queue in self._waiting.values() for entry in queue]
+        for queue in self._waiting.values():
+            queue.clear()
+        return entries
+
+    def count(self, task_class: Class) -> int:
+        """How many tasks of a class wait."""
+        return len(self._waiting[task_class])

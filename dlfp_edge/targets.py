@@ -1,0 +1,35 @@
+"""The longest gap a foreground stream should see: given, or relative to what it sees alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dlfp_edge.control.estimate import DecodeOnly
+from dlfp_edge.runtime import Capabilities
+from dlfp_edge.settings import Placement, Settings
+
+SLOWDOWN = {Placement.LANES: 1.75, Placement.SHARED: 3.0}
+
+
+class Targets:
+    """Targets by number of decoders. Says once when a target is below what decoding alone takes."""
+
+    def __init__(
+        self, settings: Settings, placement: Placement, capabilities: Capabilities, say: Callable[[str], None]
+    ) -> None:
+        self.decode_only = DecodeOnly(capabilities.best_decode_s)
+        self._absolute_s = settings.target_itl_s
+        self._slowdown = settings.slowdown or SLOWDOWN[placement]
+        self._say = say
+
+    def target(self, decoders: int) -> float | None:
+        """Seconds; None while nothing has been measured and no absolute target was given."""
+        alone_s = self.decode_only.estimate(decoders)
+        if self._absolute_s is None:
+            return None if alone_s is None else self._slowdown * alone_s
+        if alone_s is not None and self._absolute_s < alone_s:
+            self._say(
+                f"a target of {self._absolute_s * 1e3:.0f} ms is infeasible: decoding alone takes "
+                f"{alone_s * 1e3:.0f} ms here; background runs at its floor"
+            )
+        return self._absolute_s
