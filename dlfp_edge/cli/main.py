@@ -40,7 +40,7 @@ def describe(
 
     See a setting without protection:  [cyan]dlfp-edge run --setting shared/unlimited[/cyan]
 
-    Your own work:  [cyan]dlfp-edge run --foreground "Why is the sky blue?" --background notes/*.txt[/cyan]
+    Your own work:  [cyan]dlfp-edge run --foreground "The sky is blue because" --background notes/[/cyan]
     """
     if version:
         from importlib.metadata import version as installed_version

@@ -54,7 +54,7 @@ def parse_parameters(pairs: Iterable[str]) -> dict[str, float]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (name and equals):
-            raise UsageError(f"--set: '{pair}' is not NAME=VALUE, for example minimum=64")
+            raise UsageError(f"--set: '{pair}' is not NAME=VALUE, for example c_min=16")
         try:
             parameters[name.strip()] = float(value)
         except ValueError:
@@ -125,33 +125,35 @@ def build_settings(
     slowdown: float | None,
     context: int | None,
 ) -> Settings:
-    """The engine's settings from the options as they were typed."""
-    chosen_placement, chosen_controller = parse_setting(setting)
+    """The engine's settings from the options as they were typed, refused before any model is loaded."""
+    chosen, law = parse_setting(setting)
     if placement is not None:
-        chosen_placement, _ = parse_setting(placement)
+        chosen, _ = parse_setting(placement)
+    law = controller or law
     if preset not in _PRESETS:
         raise nearest(preset, _PRESETS, "preset")
     if target_itl is not None and slowdown is not None:
         raise UsageError("--target-itl and --slowdown are two ways to say one target: give only one")
     if slowdown is not None and not (math.isfinite(slowdown) and slowdown > 1):
         raise UsageError(f"--slowdown: {slowdown:g} must be above 1 (2 allows gaps twice as long as alone)")
+    values = parse_parameters(parameters)
     return Settings(
-        placement=chosen_placement,
-        controller=checked_controller(chosen_placement, controller or chosen_controller),
+        placement=_suitable(chosen, law, preset, values),
+        controller=law,
         preset=preset,
-        parameters=parse_parameters(parameters),
+        parameters=values,
         target_itl_s=None if target_itl is None else parse_duration(target_itl, "--target-itl"),
         slowdown=slowdown,
         context=at_least_one(context, "--ctx"),
     )
 
 
-def checked_controller(placement: Placement, controller: str) -> str:
-    """The controller's name, once some allowed placement has one of that name. The engine judges its argument."""
-    from dlfp_edge.control import controller_names
+def _suitable(placement: Placement, law: str, preset: str, parameters: Mapping[str, float]) -> Placement:
+    """The placement, once it has such a controller; for `auto`, shared steps where only they have it."""
+    from dlfp_edge.control import controller_names, make_controller
 
-    placements = [placement] if placement is not Placement.AUTO else [Placement.LANES, Placement.SHARED]
-    known = {name for one in placements for name in controller_names(one)}
-    if controller != "auto" and controller.partition(":")[0] not in {name.partition(":")[0] for name in known}:
-        raise nearest(controller, known, "controller")
-    return controller
+    lanes = controller_names(Placement.LANES)
+    if placement is Placement.AUTO and (preset != "edge" or law not in ("auto", *lanes)):
+        placement = Placement.SHARED
+    make_controller(Placement.SHARED if placement is Placement.SHARED else Placement.LANES, law, preset, parameters)
+    return placement

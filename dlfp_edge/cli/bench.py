@@ -1,0 +1,209 @@
+"""`dlfp-edge bench`: what a model, the scheduler and the machine cost. The measuring code is in `dlfp_edge.bench`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dlfp_edge.cli.live import spinner
+from dlfp_edge.cli.options import at_least_one, nearest, parse_duration, parse_positive, writable_directory
+from dlfp_edge.cli.output import note, print_json, print_table, write_json
+from dlfp_edge.errors import UsageError
+
+if TYPE_CHECKING:
+    from dlfp_edge.bench.report import Report
+    from dlfp_edge.runtime import Runtime
+
+app = typer.Typer(help="Measure what a model, the scheduler and the machine cost.", rich_markup_mode="rich")
+
+ModelOption = Annotated[Path | None, typer.Option("--model", help="A GGUF file. Default: the embedded model.")]
+RuntimeOption = Annotated[str, typer.Option("--runtime", help="llama_cpp, or simulated.")]
+OutOption = Annotated[Path, typer.Option("--out", help="Folder for the bench's JSON file.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the JSON document instead of a table.")]
+
+_LLAMA = "llama_cpp"
+_OUT = Path("out/bench")
+
+
+@app.command()
+def overhead(
+    streams: Annotated[str, typer.Option(help="Numbers of decoding streams, with commas.")] = "1,8,64",
+    tokens: Annotated[int, typer.Option(help="Tokens each stream decodes.")] = 200,
+    step: Annotated[
+        str | None, typer.Option(help="A real decode step to compare with, such as 14ms. Default: probe the model.")
+    ] = None,
+    model: ModelOption = None,
+    out: OutOption = _OUT,
+    as_json: JsonOption = False,
+) -> None:
+    """The scheduler's own time per step, on simulated steps that take no time."""
+    from dlfp_edge.bench.overhead import overhead as measure
+
+    counts = _numbers(streams, "--streams")
+    at_least_one(tokens, "--tokens")
+    if step is not None:
+        step_s: float | None = parse_duration(step, "--step")
+    else:
+        with _loaded(_LLAMA, model) as runtime:
+            step_s = runtime.capabilities.decode_s
+    _deliver(measure(counts, tokens, step_s), out, as_json)
+
+
+@app.command()
+def curve(
+    threads: Annotated[str | None, typer.Option(help="Thread counts, with commas. Default: 1 and the probed.")] = None,
+    repeats: Annotated[int, typer.Option(help="Runs of each step; the median counts.")] = 3,
+    largest: Annotated[int, typer.Option(help="Most tokens in a step.")] = 2048,
+    model: ModelOption = None,
+    runtime: RuntimeOption = _LLAMA,
+    out: OutOption = _OUT,
+    as_json: JsonOption = False,
+) -> None:
+    """A model's step time by the tokens in the step and by threads, as a table and a picture."""
+    from dlfp_edge.bench.curve import curve as measure
+    from dlfp_edge.bench.curve import plot
+
+    at_least_one(repeats, "--repeats")
+    at_least_one(largest, "--largest")
+    wanted = None if threads is None else _numbers(threads, "--threads")
+    writable_directory(out)
+    with _loaded(runtime, model) as loaded:
+        report = measure(loaded, wanted or [1, loaded.capabilities.prefill_threads], repeats, largest)
+    plot(report, out / "curve.png")
+    _deliver(report, out, as_json)
+
+
+@app.command()
+def gil(
+    seconds: Annotated[float, typer.Option(help="How long each probe runs.")] = 10.0,
+    interruptions: Annotated[int, typer.Option(help="How many long steps are interrupted.")] = 30,
+    model: ModelOption = None,
+    out: OutOption = _OUT,
+    as_json: JsonOption = False,
+) -> None:
+    """Waiting for the interpreter's lock, and the time to interrupt a step, with every core busy."""
+    from dlfp_edge.bench.gil import gil as measure
+    from dlfp_edge.plugins import detect_device
+
+    parse_positive(str(seconds), "--seconds")
+    at_least_one(interruptions, "--interruptions")
+    with _loaded(_LLAMA, model) as loaded:
+        report = measure(loaded, detect_device().cpu().usable, seconds, interruptions)
+    _deliver(report, out, as_json)
+
+
+@app.command()
+def preempt(
+    arrivals: Annotated[int, typer.Option(help="Arrivals at random moments.")] = 40,
+    periods: Annotated[str, typer.Option(help="Seconds between steady arrivals, with commas.")] = "1,5,10",
+    seconds: Annotated[float, typer.Option(help="How long each steady series runs.")] = 30.0,
+    model: ModelOption = None,
+    out: OutOption = _OUT,
+    as_json: JsonOption = False,
+) -> None:
+    """How quickly a foreground arrival takes over from a background prefill in shared steps, and what it wastes."""
+    from dlfp_edge.bench.preempt import preempt as measure
+
+    at_least_one(arrivals, "--arrivals")
+    parse_positive(str(seconds), "--seconds")
+    periods_s = [parse_positive(part, "--periods") for part in periods.split(",")]
+    with _loaded(_LLAMA, model) as loaded:
+        report = measure(loaded, arrivals, periods_s, seconds)
+    _deliver(report, out, as_json)
+
+
+@app.command()
+def memory(
+    ctx: Annotated[int, typer.Option(help="KV cells of all lanes together.")] = 16384,
+    model: ModelOption = None,
+    runtime: RuntimeOption = _LLAMA,
+    out: OutOption = _OUT,
+    as_json: JsonOption = False,
+) -> None:
+    """Resident memory with one lane and with two, each in a process of its own."""
+    from dlfp_edge.bench.memory import memory as measure
+    from dlfp_edge.plugins import runtime_names
+
+    at_least_one(ctx, "--ctx")
+    if runtime not in runtime_names():
+        raise nearest(runtime, runtime_names(), "runtime")
+    with spinner("measuring in processes of their own…", picture=not as_json):
+        report = measure(runtime, model, ctx)
+    _deliver(report, out, as_json)
+
+
+@app.command()
+def exact(
+    model: ModelOption = None,
+    out: OutOption = _OUT,
+    as_json: JsonOption = False,
+) -> None:
+    """Whether greedy output ids are the same under every setting as alone (exact kernels)."""
+    from dlfp_edge.bench.exact import exact as measure
+
+    with _loaded(_LLAMA, model, exact=True) as loaded:
+        report = measure(loaded)
+    _deliver(report, out, as_json)
+
+
+@app.command()
+def words(
+    contexts: Annotated[str, typer.Option(help="Prompt lengths, with commas.")] = "100,600,4000",
+    tokens: Annotated[int, typer.Option(help="Tokens to compare.")] = 64,
+    model: ModelOption = None,
+    out: OutOption = _OUT,
+    as_json: JsonOption = False,
+) -> None:
+    """Whether the foreground says the same words with and without background (lanes, default kernels)."""
+    from dlfp_edge.bench.words import words as measure
+
+    at_least_one(tokens, "--tokens")
+    lengths = _numbers(contexts, "--contexts")
+    with _loaded(_LLAMA, model) as loaded:
+        report = measure(loaded, lengths, tokens)
+    _deliver(report, out, as_json)
+
+
+@contextmanager
+def _loaded(name: str, model: Path | None, exact: bool = False) -> Iterator[Runtime]:
+    from dlfp_edge.bench.loading import load_runtime
+
+    note(f"loading {model or 'the embedded model'}, probing threads…" if name == _LLAMA else f"setting up {name}…")
+    runtime = load_runtime(name, model, exact=exact)
+    try:
+        note("measuring…")
+        yield runtime
+    finally:
+        runtime.close()
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise UsageError(f"{option}: '{text}' is not a list of whole numbers above zero, such as 1,8,64")
+    return numbers
+
+
+def _deliver(report: Report, out: Path, as_json: bool) -> None:
+    """Print the report, and write it beside the others."""
+    document = {**report.as_json(), "cpus": os.cpu_count()}
+    path = writable_directory(out) / f"{report.name}.json"
+    write_json(path, document)
+    if as_json:
+        print_json(document)
+        return
+    title = (
+        f"{report.title} (simulated)" if document.get("simulated") and "imulated" not in report.title else report.title
+    )
+    print_table(title, report.columns, report.rows)
+    for line in report.notes:
+        print(line)
+    print(f"written to {path}")

@@ -1,0 +1,5 @@
+"""`dlfp-edge compare`."""
+
+
+def compare() -> None:
+    """Placeholder."""

@@ -1,0 +1,60 @@
+"""A run's figures as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dlfp_edge.cli.output import cell, print_table
+
+_COLUMNS = ("foreground, ms", "p50", "p99", "max", "count")
+
+
+def print_result(summary: Mapping[str, Any], simulated: bool) -> None:
+    """The short table at the end of a run."""
+    print_table(_title(summary, simulated), _COLUMNS, latency_rows(summary))
+    for line in sentences(summary):
+        print(line)
+
+
+def latency_rows(summary: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """The foreground's latencies; kinds that did not occur are left out."""
+    foreground = summary["foreground"]
+    kinds = [
+        ("gap between tokens (ITL)", foreground["itl_ms"]),
+        ("  while background works", foreground["contended_itl_ms"]),
+        ("  as shown at its pace", foreground["shown_itl_ms"]),
+        ("  alone (solo windows)", summary["solo_itl_ms"]),
+        ("time to first token (TTFT)", foreground["ttft_ms"]),
+        ("  alone (solo windows)", summary["solo_ttft_ms"]),
+    ]
+    return [
+        (name, figures["p50"], figures["p99"], figures.get("max"), figures["count"])
+        for name, figures in kinds
+        if figures["count"]
+    ]
+
+
+def sentences(summary: Mapping[str, Any]) -> list[str]:
+    """The rest in words."""
+    foreground, background = summary["foreground"], summary["background"]
+    target = summary["target_itl_ms"]
+    return [
+        f"foreground  {cell(foreground['output_tokens_per_s'])} tok/s, {_ended(foreground)}",
+        f"background  {cell(background['finished_per_min'])} documents/min, "
+        f"{cell(background['prompt_tokens_per_s'])} prompt tok/s, {_ended(background)}",
+        f"scheduling  {summary['placement']}, controller {summary['controller']}, "
+        f"target {'none' if target is None else cell(target) + ' ms'}",
+    ]
+
+
+def _title(summary: Mapping[str, Any], simulated: bool) -> str:
+    source = "simulated: no device took part" if simulated else "measured"
+    return f"{summary['workload']}, {cell(summary['duration_s'])} s ({source})"
+
+
+def _ended(figures: Mapping[str, Any]) -> str:
+    words = f"{figures['requests']} requests"
+    if figures["cancelled"]:
+        words += f", {figures['cancelled']} cut off at the end"
+    return words + (f", {figures['failed']} failed" if figures["failed"] else "")

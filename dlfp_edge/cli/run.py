@@ -1,0 +1,274 @@
+"""`dlfp-edge run`: one model, somebody watching, and work in the background."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dlfp_edge.cli import options
+from dlfp_edge.cli.interrupt import INTERRUPTED, stops_on_interrupt
+from dlfp_edge.cli.live import choose_view, spinner
+from dlfp_edge.cli.output import note, print_json
+from dlfp_edge.cli.transcript import Transcript
+from dlfp_edge.errors import UsageError
+
+if TYPE_CHECKING:
+    from dlfp_edge.device import Device
+    from dlfp_edge.experiment.artefacts import Artefacts
+    from dlfp_edge.experiment.session import Outcome, SessionEvent
+    from dlfp_edge.experiment.workload import Workload
+    from dlfp_edge.runtime import Runtime
+    from dlfp_edge.settings import Settings
+
+_WORK, _MODEL, _SCHEDULING, _OUTPUT = "What to do", "Model", "Scheduling", "Output"
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A run as it was asked for, checked as far as that goes without a model."""
+
+    workload: Workload
+    settings: Settings
+    runtime: str
+    model: Path | None
+    runtime_options: dict[str, str]
+    threads: int | None
+    exact: bool
+    seed: int
+    scale: float
+    duration_s: float | None
+    out: Path
+    as_json: bool
+    quiet: bool
+
+
+def run(
+    workload: Annotated[
+        str | None,
+        typer.Argument(help="A bundled workload, or a .toml file. Default: demo, a chat beside an ingestion."),
+    ] = None,
+    foreground: Annotated[
+        list[str] | None,
+        typer.Option(help="A prompt to answer while somebody watches, or @FILE. Repeatable.", rich_help_panel=_WORK),
+    ] = None,
+    background: Annotated[
+        list[Path] | None,
+        typer.Option(help="A text file, or a folder of them, to work through. Repeatable.", rich_help_panel=_WORK),
+    ] = None,
+    background_prompt: Annotated[
+        str | None,
+        typer.Option(help="What to do with each file, or @FILE. Default: summarise it.", rich_help_panel=_WORK),
+    ] = None,
+    pace: Annotated[
+        str | None,
+        typer.Option(
+            help="Show foreground tokens at this many a second, or 'off' as they come. Default: the workload's.",
+            rich_help_panel=_WORK,
+        ),
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option(help="End after this time: 60, 90s, 2m.", rich_help_panel=_WORK)
+    ] = None,
+    scale: Annotated[float, typer.Option(help="Multiply the workload's token counts.", rich_help_panel=_WORK)] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of prompts and arrivals.", rich_help_panel=_WORK)] = 0,
+    model: Annotated[
+        Path | None, typer.Option(help="A GGUF file. Default: the embedded model.", rich_help_panel=_MODEL)
+    ] = None,
+    runtime: Annotated[
+        str, typer.Option(help="llama_cpp, or simulated (no model, virtual time).", rich_help_panel=_MODEL)
+    ] = "llama_cpp",
+    runtime_option: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE for the runtime, such as mode=batched. Repeatable.", rich_help_panel=_MODEL),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Most CPU threads. Default: probed.", rich_help_panel=_MODEL)
+    ] = None,
+    ctx: Annotated[int | None, typer.Option(help="KV cells of all lanes together.", rich_help_panel=_MODEL)] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Slower kernels whose output no schedule changes.", rich_help_panel=_MODEL)
+    ] = False,
+    setting: Annotated[
+        str, typer.Option(help="auto, or PLACEMENT/CONTROLLER such as shared/fixed:32.", rich_help_panel=_SCHEDULING)
+    ] = "auto",
+    placement: Annotated[
+        str | None, typer.Option(help="lanes (side by side) or shared (in one step).", rich_help_panel=_SCHEDULING)
+    ] = None,
+    controller: Annotated[
+        str | None,
+        typer.Option(
+            help="lanes: static, dlfp. shared: unlimited, fixed:N, dlfp, dlfp-bounded, dlfp-cadence.",
+            rich_help_panel=_SCHEDULING,
+        ),
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="edge, or a100 (the paper's values).", rich_help_panel=_SCHEDULING)
+    ] = "edge",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A controller's parameter as NAME=VALUE. Repeatable.", rich_help_panel=_SCHEDULING),
+    ] = None,
+    target_itl: Annotated[
+        str | None, typer.Option(help="Longest foreground gap to aim at: 80ms.", rich_help_panel=_SCHEDULING)
+    ] = None,
+    slowdown: Annotated[
+        float | None,
+        typer.Option(
+            help="The same as a multiple of a decode alone: 1.75 in lanes, 3 shared.", rich_help_panel=_SCHEDULING
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the run's files. Default: out/run-<time>.", rich_help_panel=_OUTPUT)
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead of tables.", rich_help_panel=_OUTPUT)
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=_OUTPUT)] = False,
+) -> None:
+    """Answer in the foreground and work in the background, on one model.
+
+    With nothing said: the embedded model, a chat beside the ingestion of documents.
+
+    [b]lanes[/b]  two contexts over one set of weights; the operating system lets the foreground go first.
+
+    [b]shared[/b]  one queue; a controller bounds how much background work joins a foreground step.
+
+    [b]ITL[/b]  the gap between two tokens of an answer.  [b]TTFT[/b]  the time to its first token.
+
+    Examples:
+
+    [cyan]dlfp-edge run[/cyan]
+
+    [cyan]dlfp-edge run --setting shared/unlimited[/cyan]   (what a server without protection does)
+
+    [cyan]dlfp-edge run --foreground "The sky is blue because" --background notes/[/cyan]
+
+    [cyan]dlfp-edge run demo --target-itl 40ms --pace 12 --json --out out/paced[/cyan]
+
+    Ctrl-C ends a run in order and still writes its summary; a second one stops at once.
+    """
+    from dlfp_edge.cli.asked import asked_workload
+
+    asked = asked_workload(workload, foreground or [], background or [], background_prompt)
+    if pace is not None:
+        asked = asked.paced(options.parse_pace(pace))
+    options.parse_positive(str(scale), "--scale")
+    order = _Order(
+        workload=asked,
+        settings=options.build_settings(setting, placement, controller, preset, set_ or [], target_itl, slowdown, ctx),
+        runtime=runtime,
+        model=model,
+        runtime_options=dict(options.parse_options(runtime_option or [])),
+        threads=options.at_least_one(threads, "--threads"),
+        exact=exact,
+        seed=seed,
+        scale=scale,
+        duration_s=None if duration is None else options.parse_duration(duration, "--duration", bare_unit="s"),
+        out=options.writable_directory(out or Path("out") / time.strftime("run-%Y%m%d-%H%M%S")),
+        as_json=as_json,
+        quiet=quiet,
+    )
+    raise typer.Exit(_execute(order))
+
+
+def _execute(order: _Order) -> int:
+    from dlfp_edge.plugins import detect_device
+
+    device = detect_device()
+    try:
+        loaded = _load(order)
+        with closing(loaded):
+            outcome, simulated, fault = _measure(order, loaded, device)
+    except UsageError:
+        with suppress(OSError):
+            order.out.rmdir()
+        raise
+    summary = outcome.summary()
+    if order.as_json:
+        print_json({**summary, "simulated": simulated, "stopped": outcome.stopped, "out": str(order.out)})
+    else:
+        from dlfp_edge.cli.result import print_result
+
+        print_result(summary, simulated)
+        print(f"files       {order.out}/  (summary.json, requests.jsonl, steps.jsonl, manifest.json)")
+    if outcome.stopped:
+        return INTERRUPTED
+    return 1 if fault else 0
+
+
+def _load(order: _Order) -> Runtime:
+    from dlfp_edge.bench.loading import load_runtime
+
+    name = "the embedded model" if order.model is None else str(order.model)
+    message = "setting up the simulated runtime" if order.runtime == "simulated" else f"loading {name}, probing threads"
+    with nullcontext() if order.quiet else spinner(f"{message}…", picture=not order.as_json):
+        return load_runtime(
+            order.runtime,
+            order.model,
+            threads=order.threads,
+            exact=order.exact,
+            seed=order.seed,
+            options=order.runtime_options,
+        )
+
+
+def _measure(order: _Order, loaded: Runtime, device: Device) -> tuple[Outcome, bool, str | None]:
+    """Run the workload and write its files; also whether time was simulated, and what went wrong with the files."""
+    from dlfp_edge.engine import Engine
+    from dlfp_edge.experiment.artefacts import Artefacts
+    from dlfp_edge.experiment.manifest import build_manifest
+    from dlfp_edge.experiment.session import is_virtual
+
+    topology = device.cpu()
+    engine = Engine(loaded, order.settings, topology)
+    with Artefacts(order.out, report=note) as artefacts:
+        outcome = _watch(order, engine, artefacts)
+        manifest = build_manifest(
+            runtime=loaded,
+            device=device,
+            topology=topology,
+            settings=order.settings,
+            workload=order.workload,
+            seed=order.seed,
+            scale=order.scale,
+        )
+        artefacts.finish(outcome.summary(), manifest)
+    return outcome, is_virtual(engine), artefacts.fault
+
+
+def _watch(order: _Order, engine: Any, artefacts: Artefacts) -> Outcome:
+    """Run the session under the view that fits, stopping it on Ctrl-C."""
+    from dlfp_edge.experiment.session import Session, TokenShown, running
+
+    transcript = Transcript(engine.runtime.tokenizer)
+
+    def on_event(event: SessionEvent) -> None:
+        if isinstance(event, TokenShown):
+            transcript.on_token(event.record, event.position)
+
+    with running(engine):
+        session = Session(
+            engine,
+            order.workload,
+            seed=order.seed,
+            scale=order.scale,
+            duration_s=order.duration_s,
+            on_event=on_event,
+            artefacts=artefacts,
+        )
+        view = choose_view(order.quiet, order.as_json)
+        with stops_on_interrupt(session.stop), view(engine, transcript) if view else nullcontext():
+            outcome = session.run()
+    _say_failures(outcome)
+    return outcome
+
+
+def _say_failures(outcome: Outcome) -> None:
+    errors = [record.error for record in outcome.records if record.error]
+    if errors:
+        note(f"{len(errors)} requests failed, the first because: {errors[0]}")
