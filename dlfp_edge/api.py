@@ -1,0 +1,109 @@
+"""The Python API: open a model, submit tasks of either class, iterate their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from dlfp_edge.engine import Engine
+from dlfp_edge.errors import UsageError
+from dlfp_edge.handle import Task
+from dlfp_edge.plugins import detect_device, runtime_provider
+from dlfp_edge.runtime import LoadOptions, Runtime, Sampling
+from dlfp_edge.settings import Settings, parse_setting
+from dlfp_edge.task import Class, TaskSpec
+
+
+class Edge:
+    """A loaded model with an engine on it. A context manager; safe to use from several threads."""
+
+    def __init__(self, runtime: Runtime, engine: Engine) -> None:
+        self.runtime = runtime
+        self.engine = engine
+
+    def submit(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        task_class: Class | str = Class.FOREGROUND,
+        max_tokens: int = 256,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        sampling: Sampling | None = None,
+        pace: float | None = None,
+        deadline_s: float | None = None,
+    ) -> Task:
+        """Queue a task; text is tokenised as the model wants. `sampling` overrides `temperature` and `seed`.
+
+        Raises UsageError for a task that could never run, QueueFull when too many wait, EngineClosed after `close`.
+        """
+        if isinstance(prompt, str):
+            if not prompt.strip():
+                raise UsageError("the prompt is empty: give it some text")
+            prompt = self.runtime.tokenizer.encode(prompt)
+        spec = TaskSpec(
+            prompt=tuple(prompt),
+            task_class=Class(task_class),
+            max_tokens=max_tokens,
+            sampling=sampling or Sampling(temperature=temperature, seed=seed),
+            pace=pace,
+            deadline_s=deadline_s,
+        )
+        return self.engine.submit(spec)
+
+    def close(self) -> None:
+        """Cancel what is left and free the model."""
+        self.engine.close()
+        self.runtime.close()
+
+    def __enter__(self) -> Edge:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_engine(
+    model: str | Path | None = None,
+    *,
+    runtime: str = "llama_cpp",
+    setting: str = "auto",
+    threads: int | None = None,
+    exact: bool = False,
+    context: int | None = None,
+    slowdown: float | None = None,
+    target_itl_s: float | None = None,
+) -> Edge:
+    """Load a model (None: the embedded demo model) and start an engine on it.
+
+    `setting` is "auto" or "placement/controller"; `context` counts the KV cells of all lanes. Raises UsageError with one
+    line that names what is wrong.
+    """
+    placement, controller = parse_setting(setting)
+    topology = detect_device().cpu()
+    loaded = runtime_provider(runtime).load(
+        LoadOptions(
+            model=None if model is None else Path(model),
+            cpus=topology.usable,
+            cpu_limit=topology.limit,
+            threads=threads,
+            exact=exact,
+        )
+    )
+    settings = Settings(
+        placement=placement,
+        controller=controller,
+        context=context,
+        slowdown=slowdown,
+        target_itl_s=target_itl_s,
+    )
+    try:
+        engine = Engine(loaded, settings, topology)
+    except BaseException:
+        loaded.close()
+        raise
+    engine.start()
+    return Edge(loaded, engine)
