@@ -92,8 +92,9 @@ def test_a_container_sees_its_group_at_the_mount(tmp_path: Path, path: str) -> N
         tmp_path / "inner",
         {"proc/self/cgroup": f"0::{path}\n", "sys/fs/cgroup/cpu.max": "200000 100000\n"},
     )
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other/cpu.max").write_text("1000 100000\n")
+    outside = tmp_path / "inner/sys/other"
+    outside.mkdir()
+    (outside / "cpu.max").write_text("1000 100000\n")
     assert device.cpu().quota == 2.0
 
 
@@ -135,7 +136,7 @@ def test_smt_siblings_among_the_usable(tmp_path: Path) -> None:
 
 
 def test_malformed_siblings_are_left_out(tmp_path: Path) -> None:
-    files = per_cpu("topology/thread_siblings_list", ["0-1", "0-1", "3-2", "2,x"])
+    files = per_cpu("topology/thread_siblings_list", ["0-1", "0-1", "3-2", "0,2"])
     assert machine(tmp_path, files).cpu().siblings == ((0, 1),)
 
 

@@ -1,0 +1,41 @@
+"""The runtimes every check of the contract runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from contract_harness import CASES, Bench, Case, lane_spec
+
+from dlfp_edge.runtime import LaneSpec, Runtime
+
+
+@pytest.fixture(scope="session", params=CASES, ids=lambda case: case.name)
+def runtime_factory(request: pytest.FixtureRequest) -> Case:
+    """One kind of runtime: simulated ones are made anew, real ones are loaded once."""
+    case: Case = request.param
+    return case
+
+
+@pytest.fixture
+def runtime(runtime_factory: Case) -> Runtime:
+    return runtime_factory.load()
+
+
+@pytest.fixture
+def open_bench(runtime: Runtime) -> Iterator[Callable[[LaneSpec], Bench]]:
+    """Opens lanes that are shut after the test."""
+    benches: list[Bench] = []
+
+    def open_it(spec: LaneSpec) -> Bench:
+        benches.append(Bench(runtime, runtime.open_lane(spec)))
+        return benches[-1]
+
+    yield open_it
+    for bench in benches:
+        bench.lane.shut()
+
+
+@pytest.fixture
+def bench(open_bench: Callable[[LaneSpec], Bench]) -> Bench:
+    return open_bench(lane_spec())
