@@ -143,7 +143,7 @@ class Engine:
             self._thread.join()
         elif not self._closed:
             self._begin_close()
-            while any(lane.in_flight for lane in self._lanes.all):
+            while not self._drained():
                 self._turn()
             self._shut()
 
@@ -165,7 +165,7 @@ class Engine:
 
     def _run(self) -> None:
         try:
-            while not (self._closing and not any(lane.in_flight for lane in self._lanes.all)):
+            while not self._drained():
                 self._turn()
         except Exception as error:
             self.failure = error
@@ -182,7 +182,7 @@ class Engine:
         # Steps start before tokens are handed out: what readers do with them must not lengthen the next gap.
         self._stepper.start_steps(now, background_waiting=self._queues.count(Class.BACKGROUND) > 0)
         self._delivery.release(now)
-        if self._inbox:
+        if self._inbox or self._drained():
             return
         for result in self.runtime.wait(self._next_wake(now)):
             self._stepper.commit(result, self.on_step)
@@ -289,6 +289,10 @@ class Engine:
         self._closed = True
         for lane in self._lanes.all:
             lane.lane.shut()
+
+    def _drained(self) -> bool:
+        """Whether the engine is closing and no step is left to wait for."""
+        return self._closing and not any(lane.in_flight for lane in self._lanes.all)
 
     def _idle(self) -> bool:
         if self._inbox or self._timers or self._delivery.next_due() is not None:

@@ -32,7 +32,7 @@ class Flight:
     planned_at: float
     plan_s: float
     submitted: float
-    bound: float | None = None
+    bound_s: float | None = None
     alone: bool = True
     note: str = ""
     next_call: float | None = None

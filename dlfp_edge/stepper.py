@@ -128,7 +128,7 @@ class Stepper:
             note=self._note(lane, step_plan, limits),
         )
         flight.predicted_s = lane.cost.predict(flight.decodes, flight.prefill_tokens)
-        flight.bound = self._bound(lane, flight)
+        flight.bound_s = self._bound_s(lane, flight)
         self._join(lane, flight)
         lane.decode_only = lane.decode_only and not flight.decoders
         flight.plan_s = time.perf_counter() - began
@@ -232,14 +232,20 @@ class Stepper:
         fewer = len(self._backstops) // BACKSTOPS_A_THREAD
         return max(1, (budget or self._caps.prefill_threads) - fewer)
 
-    def _bound(self, lane: LaneState, flight: Flight) -> float | None:
-        if not flight.decoders or flight.target_s is None or not self._lanes.background.controller.steered:
+    def _bound_s(self, lane: LaneState, flight: Flight) -> float | None:
+        """How long the step may run before the backstop acts; None where it does not apply."""
+        if (
+            self._caps.interruptible is Interruptible.NO
+            or not flight.decoders
+            or flight.target_s is None
+            or not self._lanes.background.controller.steered
+        ):
             return None
         if self._shared:
-            return flight.submitted + SHARED_BOUND * flight.target_s if flight.protected else None
+            return SHARED_BOUND * flight.target_s if flight.protected else None
         if flight.decodes < len(flight.parts) or not self._lanes.background.in_flight:
             return None
-        return flight.submitted + LANES_BOUND * flight.target_s
+        return LANES_BOUND * flight.target_s
 
     def _note(self, lane: LaneState, step_plan: Plan, limits: Limits) -> str:
         if step_plan.floor:
@@ -289,6 +295,9 @@ class Stepper:
             on_step(self._record(flight, result, traces, gap_s, update, overhead_s))
 
     def _learn(self, lane: LaneState, flight: Flight, result: StepResult, service_s: float, gap_s: float) -> Update:
+        if result.interrupted and flight.backstopped and self._shared and flight.budget is not None:
+            used = flight.total_tokens - flight.decoders
+            return lane.controller.observe(Observation(gap_s, None, flight.target_s, flight.budget, used))
         if result.interrupted or result.error is not None:
             return Update(lane.controller.state, changed=False, reason=result.error or "interrupted")
         lane.cost.observe(flight.decodes, flight.prefill_tokens, service_s)
@@ -484,26 +493,34 @@ class Stepper:
         """The backstop: a foreground step past its bound is freed of what stretches it."""
         while self._backstops and self._backstops[0] < now - BACKSTOP_WINDOW_S:
             self._backstops.popleft()
+        bound = self._bound()
+        if bound is None or now < bound:
+            return
         lane = self._lanes.foreground
-        for flight in lane.in_flight:
-            if flight.bound is None or now < flight.bound or flight.backstopped:
-                continue
-            flight.backstopped = True
-            self._counters.backstops += 1
-            self._backstops.append(now)
-            if self._shared:
-                lane.decode_only = self._interrupt(lane, flight, now)
-            else:
-                for theirs in self._lanes.background.in_flight:
-                    self._interrupt(self._lanes.background, theirs, now)
+        flight = lane.in_flight[0]
+        flight.backstopped = True
+        self._counters.backstops += 1
+        self._backstops.append(now)
+        if self._shared:
+            lane.decode_only = self._interrupt(lane, flight, now)
+        else:
+            for theirs in self._lanes.background.in_flight:
+                self._interrupt(self._lanes.background, theirs, now)
+
+    def _bound(self) -> float | None:
+        """When the foreground step that runs now has run too long; None where there is none to stop."""
+        lane = self._lanes.foreground
+        if not lane.in_flight:
+            return None
+        flight = lane.in_flight[0]
+        if flight.bound_s is None or flight.backstopped:
+            return None
+        return max(flight.submitted, lane.last_completed) + flight.bound_s
 
     def next_wake(self, now: float) -> float | None:
         """When something must happen although no step ends: a bound passes, or a paced stream needs its next token."""
-        times = [
-            flight.bound
-            for flight in self._lanes.foreground.in_flight
-            if flight.bound is not None and not flight.backstopped
-        ]
+        bound = self._bound()
+        times = [] if bound is None else [bound]
         lane = self._lanes.foreground
         if not lane.in_flight:
             for running in lane.running:

@@ -1,12 +1,17 @@
 """Equation 2 for small devices: the same law, with what quantisation and short steps break repaired.
 
-    c[t+1] = clamp(p[t] * clamp(T / L[t], 1/2, 2), c_min, c_max)
+    w[t]   = p[t] * clamp(T / L[t], 1/2, 2)
+    c[t+1] = clamp(w[t], c_min, c_max)                        where L[t] > T
+    c[t+1] = clamp(c[t] + growth * (w[t] - c[t]), c_min, c_max)  otherwise
 
 Where the paper's form and this one differ:
 
 - The state is real-valued; only the output is quantised, so that small corrections are not rounded away.
 - The ratio is taken from the tokens that ran, p[t], not from the cap: a short last chunk says nothing about the cap.
 - The cap grows only from steps that filled it; a step over the target always shrinks it.
+- It shrinks at once and grows a quarter of the way: one quick step is noise more often than room, and a cap that
+  follows it crosses a kernel tile's edge and stretches the next gap.
+- A step the backstop cut short is an observation too: it took at least as long as it ran.
 - Quantisation rounds the *total* of the step (decodes and chunk) down to the runtime's kernel tile, never to nothing
   and not at all below one tile; it is skipped where it would give up more than an eighth of the step.
 - After a pause the state stays at the last settled cap instead of going back to c_initial.
@@ -22,6 +27,8 @@ from dlfp_edge.control.port import Observation, Update, View, clamp
 RATIO_LIMIT = 2.0
 """One observation at most doubles or halves the cap."""
 
+GROWTH = 0.25
+
 TILE_LOSS = 1 / 8
 """The share of a step that rounding to a tile may give up; tiles gain 5 to 25% (measured on CPU)."""
 
@@ -29,7 +36,8 @@ TILE_LOSS = 1 / 8
 class Edge:
     """The shipped law for shared steps.
 
-    `T` seconds (None: the engine's target); `c_initial`, `c_min`, `c_max` tokens.
+    `T` seconds (None: the engine's target); `c_initial`, `c_min`, `c_max` tokens; `growth` the part of the
+    way the cap takes towards what a step below the target would allow.
     """
 
     def __init__(
@@ -40,12 +48,14 @@ class Edge:
         c_initial: float = 16,
         c_min: float = 1,
         c_max: float = 8192,
+        growth: float = GROWTH,
         max_change: float | None = None,
     ) -> None:
         self.name = name
         self.resets = 0
         self.steered = True
         self._target_s, self._min, self._max = T, c_min, c_max
+        self._growth = growth
         self._max_change = max_change
         self._cap = clamp(c_initial, c_min, c_max)
 
@@ -74,6 +84,8 @@ class Edge:
         elif wanted <= self._cap:
             # The quantised output ran below the state and below the target: no reason to shrink.
             return Update(self._cap, changed=False, reason="the output is rounded below the state")
+        else:
+            wanted = self._cap + self._growth * (wanted - self._cap)
         before, self._cap = self._cap, clamp(wanted, self._min, self._max)
         return Update(self._cap, changed=self._cap != before, reason=None if self._cap != before else "at its limit")
 

@@ -28,6 +28,7 @@ class Share:
         self.steered = True
         self._target_s, self._min = T, s_min
         self._share: float | None = None
+        self._most = 1.0
         self._gaps: deque[float] = deque(maxlen=WINDOW)
 
     @property
@@ -35,9 +36,8 @@ class Share:
         return self._share
 
     def budget(self, view: View, now: float) -> int | None:
-        if self._share is None:
-            self._share = float(view.most)
-        self._share = clamp(self._share, self._min, view.most)
+        self._most = float(view.most)
+        self._share = self._most if self._share is None else clamp(self._share, self._min, self._most)
         return max(1, int(self._share))
 
     def observe(self, observation: Observation) -> Update:
@@ -49,5 +49,7 @@ class Share:
             return Update(self._share, changed=False, reason="too few gaps yet")
         ratio = clamp(target_s / median(self._gaps), 1 / RATIO_LIMIT, RATIO_LIMIT)
         self._gaps.clear()
-        before, self._share = self._share, max(self._min, self._share * ratio)
-        return Update(self._share, changed=self._share != before, reason=None)
+        before, self._share = self._share, clamp(self._share * ratio, self._min, self._most)
+        return Update(
+            self._share, changed=self._share != before, reason=None if self._share != before else "at its limit"
+        )
