@@ -40,11 +40,6 @@ class Flight:
         """Start to run; nothing moves before `set_pace`."""
         self._since = now
 
-    @property
-    def threads(self) -> int:
-        """CPU threads the step was given."""
-        return self.step.threads
-
     def set_pace(self, now: float, duration_s: float) -> None:
         """From `now` on, run such that the whole step would take `duration_s`."""
         self.advance(now)

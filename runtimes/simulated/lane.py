@@ -118,8 +118,8 @@ class SimulatedLane:
     def truncate(self, sequence: int, length: int) -> None:
         self._require_outside(sequence)
         self._require_open(sequence)
-        if length < 0:
-            raise ValueError(f"a sequence cannot have {length} cells")
+        if not 0 <= length <= self.kv.length(sequence):
+            raise ValueError(f"sequence {sequence} holds {self.kv.length(sequence)} cells, not {length}")
         self.kv.truncate(sequence, length)
 
     def fork(self, source: int, target: int, length: int) -> None:

@@ -60,7 +60,7 @@ def test_stopped_anywhere_and_resumed(runtime_factory: Case, bench: Bench, tempe
         pytest.skip("this runtime cannot be interrupted")
     if runtime_factory.real and temperature:
         pytest.skip("takes real time; sampling is the adapter's own test")
-    length, moments = (3 * 512, 5) if runtime_factory.real else (6 * bench.capabilities.ubatch, 60)
+    length, moments = (3 * 512, 3) if runtime_factory.real else (6 * bench.capabilities.ubatch, 60)
     work = FourSequences(bench, length, Sampling(temperature=temperature, seed=3, ignore_eos=True))
     whole = bench.result(work.submit())
     assert not whole.interrupted
