@@ -10,7 +10,6 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dlfp_edge.clock import Clock
 from dlfp_edge.runtime import Basis, LaneSpec, Sampling, Segment, SegmentResult, Step, StepResult
@@ -65,6 +64,7 @@ class LlamaLane:
         self._job: _Job | None = None
         self._later: list[Callable[[], object]] = []
         self._handles = 0
+        self._shut = False
         self._inbox: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._driver = threading.Thread(target=self._drive, name=f"driver of lane {spec.name}", daemon=True)
         ready = threading.Event()
@@ -143,6 +143,9 @@ class LlamaLane:
 
     def shut(self) -> None:
         with self._lock:
+            if self._shut:
+                return
+            self._shut = True
             if self._job is not None:
                 self.interrupt(self._job.handle)
         self._inbox.put(None)
