@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from io import FileIO
@@ -112,6 +113,7 @@ class Artefacts:
         for _ in range(len(self._waiting)):
             file, record = self._waiting.popleft()
             file.append(request_line(record) if isinstance(record, TaskRecord) else record)
+            time.sleep(0)  # offers the interpreter's lock to the engine
         for file in (self._steps, self._requests):
             try:
                 file.flush()

@@ -12,7 +12,8 @@ from pydantic_core import ErrorDetails
 
 def one_line(error: ValidationError, table: Mapping[str, Any], models: Mapping[str, type[BaseModel]]) -> str:
     """The first complaint about `table`. `models` maps the name of a list of tables ("" for the top) to its model."""
-    first = error.errors(include_url=False)[0]
+    # A misspelt key also makes the right one missing: name the misspelt one.
+    first = min(error.errors(include_url=False), key=lambda detail: detail["type"] != "extra_forbidden")
     where, model = _place(first["loc"], table, models)
     return where + _message(first, model)
 
@@ -25,7 +26,7 @@ def _place(
     kind, index = str(location[0]), location[1]
     entry = table[kind][index]
     name = entry.get("name") if isinstance(entry, dict) else None
-    where = f"'{name}'" if isinstance(name, str) and name else f"number {index + 1}"
+    where = repr(name) if isinstance(name, str) and name else f"number {index + 1}"
     return f"{kind} {where}: ", models.get(kind, models[""])
 
 
@@ -35,11 +36,13 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
     if detail["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(key), keys, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"keys are {', '.join(keys)}"
-        return f"unknown key '{key}': {hint}"
+        return f"unknown key {key!r}: {hint}"
     if detail["type"] == "missing":
         return f"missing key '{key}': add it"
     if detail["type"] == "value_error":
         return problem.removeprefix("Value error, ")
+    if detail["type"] in ("list_type", "model_type"):
+        return f"'{detail['loc'][0]}' must be written as tables that each begin with [[{detail['loc'][0]}]]"
     return f"'{key}': {problem[:1].lower()}{problem[1:]}, not {_shown(given)}"
 
 

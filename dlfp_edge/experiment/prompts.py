@@ -65,7 +65,7 @@ def _texts(workload: Workload, stream: Stream, tokenizer: Tokenizer) -> PromptSo
     instruction = tokenizer.encode(workload.text(stream.instruction)) if stream.instruction else []
     prompts = []
     for name in stream.texts:
-        tokens = tokenizer.encode(workload.text(name))
+        tokens = tokenizer.encode(workload.text(name).rstrip())  # a model would see the end of the file as an answer
         prompts.append(Prompt((*instruction, *(tokens[start:] if instruction else tokens)), len(instruction)))
 
     def source(client: int, index: int) -> Prompt:

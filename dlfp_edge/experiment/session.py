@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from dlfp_edge.errors import DlfpError
+from dlfp_edge.errors import DlfpError, RuntimeFailure
 from dlfp_edge.experiment.artefacts import Artefacts
 from dlfp_edge.experiment.client import Handle, LoadTarget, StreamClient
 from dlfp_edge.experiment.prompts import prompt_source
@@ -26,6 +26,9 @@ KEPT_RECORDS = 10_000
 """The newest ended requests an outcome keeps; totals cover all of them."""
 
 POLL_S = 0.1
+LAST_STEP_S = 10.0
+"""How long a run waits for the background step that spans its end, so that the step's share of work counts."""
+
 DEFAULT_WINDOWS = SoloWindows()
 
 
@@ -45,6 +48,9 @@ class SessionTarget(LoadTarget, Protocol):
 
     @property
     def counters(self) -> Counters: ...
+
+    @property
+    def failure(self) -> Exception | None: ...
 
     def start(self) -> None: ...
 
@@ -156,7 +162,7 @@ class Session:
     as the first. What is still under way is then cancelled. `windows` None measures no solo latency. `scale` multiplies
     token counts. `artefacts` gets every step and every request.
 
-    Raises UsageError for a workload that does not suit the model.
+    Raises UsageError for a workload that does not suit the model, RuntimeFailure if the engine fails on the way.
     """
 
     def __init__(
@@ -185,6 +191,7 @@ class Session:
         self._records: deque[TaskRecord] = deque(maxlen=KEPT_RECORDS)
         self._tally: RunTally
         self._facts: RunFacts
+        self._counters: Counters
         self.on_token: OnToken | None = self._token_shown if on_event else None
         tokenizer = engine.runtime.tokenizer
         self._clients = [
@@ -210,7 +217,7 @@ class Session:
             self._engine.on_step = None
         if self._error is not None:
             raise self._error
-        return Outcome(self._facts, self._tally, self._engine.counters, self._records, self._stop_asked)
+        return Outcome(self._facts, self._tally, self._counters, self._records, self._stop_asked)
 
     def _plan(self, start: float) -> WindowPlan:
         streams, foreground = self._workload.streams, self._workload.of_class(Class.FOREGROUND)
@@ -223,6 +230,8 @@ class Session:
             self._engine.run_until(condition)
             return
         while not condition():
+            if self._engine.failure is not None:
+                raise RuntimeFailure(f"the engine failed: {self._engine.failure}") from self._engine.failure
             self._changed.wait(POLL_S)  # a signal handler sets a flag only: it must not take the event's lock
             self._changed.clear()
 
@@ -240,7 +249,7 @@ class Session:
         when, solo = self._tally.plan.boundary(index)
 
         def change() -> None:
-            if not self._ended:
+            if self._tally.end is None:
                 self._engine.hold_background(solo)
                 self._tell(Window(solo))
                 self._schedule_window(index + 1)
@@ -248,7 +257,7 @@ class Session:
         self._engine.call_at(when, change)
 
     def _time_is_up(self) -> None:
-        for client in self._foreground():
+        for client in self._of_class(Class.FOREGROUND):
             client.stop()
         self._end_if_due()
 
@@ -257,16 +266,29 @@ class Session:
         answered = bool(limited) and all(client.done() for client in limited)
         now, tally = self._engine.clock.now(), self._tally
         timed_out = self._duration_s is not None and now >= tally.plan.start + self._duration_s
-        if answered or (timed_out and all(client.idle for client in self._foreground())):
+        if tally.end is None and (answered or (timed_out and _all_idle(self._of_class(Class.FOREGROUND)))):
+            self._close(now)
+
+    def _close(self, now: float) -> None:
+        """End the measured time, and the run as soon as the background step that spans this moment has ended."""
+        self._tally.close(now)
+        self._engine.hold_background(False)
+        if _all_idle(self._of_class(Class.BACKGROUND)):
             self._end()
+        else:
+            self._engine.call_at(now + LAST_STEP_S, self._end)
 
     def _end(self) -> None:
+        """Stop measuring and cancel what is left. What the engine does from here on is in no total."""
         if self._ended:
             return
         self._ended = True
-        self._tally.close(self._engine.clock.now())
+        if self._tally.end is None:
+            self._tally.close(self._engine.clock.now())
+            self._engine.hold_background(False)
+        self._engine.on_step = None
+        self._counters = _copy(self._engine.counters)
         self._facts = self._describe()
-        self._engine.hold_background(False)
         for client in self._clients:
             client.stop()
             client.cancel()
@@ -283,8 +305,8 @@ class Session:
             classes=frozenset(stream.task_class for stream in self._workload.streams),
         )
 
-    def _foreground(self) -> list[StreamClient]:
-        return [client for client in self._clients if client.stream.task_class is Class.FOREGROUND]
+    def _of_class(self, task_class: Class) -> list[StreamClient]:
+        return [client for client in self._clients if client.stream.task_class is task_class]
 
     def submitted(self, stream: Stream, handle: Handle) -> None:
         """A client's request was accepted."""
@@ -309,6 +331,9 @@ class Session:
         self._tally.add_step(record)
         if self._artefacts is not None:
             self._artefacts.step(record)
+        background = any(segment.task_class == Class.BACKGROUND for segment in record.segments)
+        if self._tally.end is not None and background and record.completed >= self._tally.end:
+            self._end()
 
     def _token_shown(self, record: TaskRecord, index: int) -> None:
         self._tell(TokenShown(record, index))
@@ -316,3 +341,16 @@ class Session:
     def _tell(self, event: SessionEvent) -> None:
         if self._on_event is not None:
             self._on_event(event)
+
+
+def _all_idle(clients: list[StreamClient]) -> bool:
+    return all(client.idle for client in clients)
+
+
+def _copy(counters: Counters) -> Counters:
+    return replace(
+        counters,
+        preemption_s=counters.preemption_s.copy(),
+        plan_s=counters.plan_s.copy(),
+        step_s=counters.step_s.copy(),
+    )

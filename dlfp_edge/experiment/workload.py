@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.resources
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -117,6 +118,12 @@ class Workload(BaseModel):
         """The streams of one class."""
         return [stream for stream in self.streams if stream.task_class is task_class]
 
+    def with_texts(self, texts: Mapping[str, str]) -> Workload:
+        """The same workload with the content of files its streams name."""
+        workload = self.model_copy()
+        workload._contents = {**self._contents, **texts}
+        return workload
+
     def with_streams(self, streams: list[Stream]) -> Workload:
         """The same workload with other streams."""
         return self.model_copy(update={"streams": streams})
@@ -182,10 +189,13 @@ def _read(file: Traversable, folder: Traversable, shown: str) -> Workload:
         workload = Workload.model_validate(table)
     except ValidationError as error:
         raise UsageError(f"{shown}: {one_line(error, table, {'': Workload, 'stream': Stream})}") from None
-    for stream in workload.streams:
-        for name in [*stream.texts, *([stream.instruction] if stream.instruction else [])]:
-            workload._contents[name] = _read_text(folder / name, f"{shown}: stream '{stream.name}': {name}")
-    return workload
+    return workload.with_texts(
+        {
+            name: _read_text(folder / name, f"{shown}: stream {stream.name!r}: {name}")
+            for stream in workload.streams
+            for name in [*stream.texts, *([stream.instruction] if stream.instruction else [])]
+        }
+    )
 
 
 def _read_text(file: Traversable, shown: str) -> str:

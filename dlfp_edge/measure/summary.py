@@ -78,7 +78,7 @@ class Preemptions(_Part):
     count: int
     latency_ms: Latency
     aborted_tokens: int
-    wasted_fraction: float | None = Field(description="aborted / (computed + aborted) tokens")
+    wasted_fraction: float | None = Field(description="aborted / computed tokens")
 
 
 class Summary(_Part):
@@ -144,7 +144,7 @@ def build_summary(facts: RunFacts, tally: RunTally, counters: Counters) -> dict[
             count=counters.preemptions,
             latency_ms=Latency(p50=stop.p50, p99=stop.p99, max=stop.max),
             aborted_tokens=counters.aborted_tokens,
-            wasted_fraction=_ratio(counters.aborted_tokens, counters.computed_tokens + counters.aborted_tokens),
+            wasted_fraction=_ratio(counters.aborted_tokens, counters.computed_tokens),
         ),
         backstops=counters.backstops,
         unavailable={},
