@@ -60,10 +60,10 @@ def test_stopped_anywhere_and_resumed(runtime_factory: Case, bench: Bench, tempe
         pytest.skip("this runtime cannot be interrupted")
     if runtime_factory.real and temperature:
         pytest.skip("takes real time; sampling is the adapter's own test")
-    length, moments = (3 * 512, 3) if runtime_factory.real else (6 * bench.capabilities.ubatch, 60)
+    length, moments = (1000, 4) if runtime_factory.real else (6 * bench.capabilities.ubatch, 60)
     work = FourSequences(bench, length, Sampling(temperature=temperature, seed=3, ignore_eos=True))
     whole = bench.result(work.submit())
-    assert not whole.interrupted
+    assert (whole.error, whole.interrupted) == (None, False)
     expected = work.finish(whole)
     takes_s = whole.completed - whole.submitted
     kept = set()
@@ -182,6 +182,9 @@ def test_a_wake_ends_a_wait(bench: Bench) -> None:
     assert bench.runtime.wait(None) == []
     threading.Timer(0.05, bench.runtime.wake).start()
     assert bench.runtime.wait(None) == []
+    until = bench.runtime.clock.now() + 0.05
+    bench.runtime.wait(until)
+    assert bench.runtime.clock.now() >= until, "one wake ends one wait"
 
 
 def test_a_wait_ends_when_its_time_has_come(bench: Bench) -> None:

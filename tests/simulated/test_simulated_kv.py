@@ -62,6 +62,20 @@ class Cells(RuleBasedStateMachine):
 TestCells = Cells.TestCase
 
 
+def test_a_cell_is_free_when_the_last_of_three_lets_go() -> None:
+    cache = KvCache(100)
+    for sequence in range(3):
+        cache.open(sequence, salt=0, end_probability=0.0)
+    cache.append(0, [1, 2, 3])
+    cache.fork(0, 1, 3)
+    cache.fork(1, 2, 2)
+    used = []
+    for sequence in range(3):
+        cache.close(sequence)
+        used.append(cache.used)
+    assert used == [3, 2, 0]
+
+
 @settings(deadline=None)
 @given(
     tokens=st.lists(st.integers(0, 999), min_size=1, max_size=30),

@@ -8,7 +8,18 @@ import pytest
 from dlfp_edge.runtimes.simulated import MODES, CostModel, SimulatedRuntime, Slowdown
 
 from dlfp_edge.clock import VirtualClock
-from dlfp_edge.runtime import Lane, LaneSpec, Output, Priority, Runtime, Sampling, Segment, Step, StepResult
+from dlfp_edge.runtime import (
+    Interruptible,
+    Lane,
+    LaneSpec,
+    Output,
+    Priority,
+    Runtime,
+    Sampling,
+    Segment,
+    Step,
+    StepResult,
+)
 
 PLAIN = CostModel(context_s=0.0, tile=1)
 FRONT = LaneSpec("front", Priority.NORMAL, 4, 4096)
@@ -208,6 +219,17 @@ def test_a_queue_of_two_runs_without_a_pause() -> None:
     results = [runtime.wait(None)[0], runtime.wait(None)[0]]
     assert [result.submitted for result in results] == [0.0, 0.0]
     assert [result.completed for result in results] == pytest.approx([0.014, 0.028])
+
+
+def test_a_queued_step_can_be_taken_back_before_it_runs() -> None:
+    runtime = SimulatedRuntime(PLAIN, replace(MODES["depth2"], interruptible=Interruptible.NODES))
+    lane = open_lane(runtime)
+    lane.submit(Step((chunk(0, 1),), 2))
+    lane.interrupt(lane.submit(Step((chunk(1, 1),), 2)))
+    first, second = runtime.wait(None)
+    assert (first.interrupted, second.interrupted) == (False, True)
+    assert second.completed == first.completed
+    assert second.segments[0].consumed == 0
 
 
 def test_a_clock_moved_by_others_finds_the_past_as_it_was() -> None:
