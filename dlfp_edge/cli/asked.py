@@ -9,6 +9,7 @@ from typing import Any
 from dlfp_edge.cli.options import text_argument
 from dlfp_edge.errors import UsageError
 from dlfp_edge.experiment.workload import Workload, load_workload
+from dlfp_edge.task import Class
 
 DEMO = "demo"
 INSTRUCTION = "Summarise the following text in two sentences.\n\n"
@@ -32,6 +33,12 @@ def asked_workload(
         _documents(background),
         INSTRUCTION if background_prompt is None else text_argument(background_prompt, "--background-prompt"),
     )
+
+
+def documents(workload: Workload) -> int | None:
+    """How many background tasks there will be; None where a stream goes on without end."""
+    counts = [stream.requests for stream in workload.of_class(Class.BACKGROUND)]
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _own_workload(prompts: list[str], documents: list[str], instruction: str) -> Workload:

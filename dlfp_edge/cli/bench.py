@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlfp_edge.cli.live import spinner
-from dlfp_edge.cli.options import at_least_one, nearest, parse_duration, parse_positive, writable_directory
+from dlfp_edge.cli.options import at_least_one, nearest, parse_positive, writable_directory
 from dlfp_edge.cli.output import note, print_json, print_table, write_json
 from dlfp_edge.errors import UsageError
 
@@ -34,24 +34,19 @@ _OUT = Path("out/bench")
 def overhead(
     streams: Annotated[str, typer.Option(help="Numbers of decoding streams, with commas.")] = "1,8,64",
     tokens: Annotated[int, typer.Option(help="Tokens each stream decodes.")] = 200,
-    step: Annotated[
-        str | None, typer.Option(help="A real decode step to compare with, such as 14ms. Default: probe the model.")
-    ] = None,
     model: ModelOption = None,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
-    """The scheduler's own time per step, on simulated steps that take no time."""
+    """The scheduler's own time per step, on simulated steps that take no time, beside a model's real steps."""
+    from dlfp_edge.bench.overhead import decode_steps_s
     from dlfp_edge.bench.overhead import overhead as measure
 
     counts = _numbers(streams, "--streams")
     at_least_one(tokens, "--tokens")
-    if step is not None:
-        step_s: float | None = parse_duration(step, "--step")
-    else:
-        with _loaded(_LLAMA, model) as runtime:
-            step_s = runtime.capabilities.decode_s
-    _deliver(measure(counts, tokens, step_s), out, as_json)
+    with _loaded(_LLAMA, model) as loaded:
+        real_s = decode_steps_s(loaded, counts)
+    _deliver(measure(counts, tokens, real_s), out, as_json)
 
 
 @app.command()

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from dlfp_edge.cli.output import note
@@ -53,14 +54,28 @@ def picture_possible() -> bool:
     return console.is_terminal and not console.is_dumb_terminal
 
 
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a view knows beforehand: how many background tasks there will be (None: open), whether time is virtual."""
+
+    documents: int | None
+    simulated: bool
+
+    @property
+    def prefix(self) -> str:
+        """What figures of no device begin with."""
+        return "simulated, " if self.simulated else ""
+
+
 class View:
     """Looks at the engine every so often from a thread of its own, until the block ends."""
 
     interval_s: float
 
-    def __init__(self, engine: Watched, transcript: Transcript) -> None:
+    def __init__(self, engine: Watched, transcript: Transcript, scene: Scene) -> None:
         self._engine = engine
         self._transcript = transcript
+        self._scene = scene
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="dlfp-view", daemon=True)
 
@@ -92,7 +107,7 @@ class LineView(View):
         gap = f"{1000 * self._transcript.gaps_s[-1]:.0f} ms" if self._transcript.gaps_s else "-"
         target = "-" if snapshot.target_s is None else f"{1000 * snapshot.target_s:.0f} ms"
         note(
-            f"foreground: {self._transcript.tokens} tokens, last gap {gap}, target {target}; "
+            f"{self._scene.prefix}foreground: {self._transcript.tokens} tokens, last gap {gap}, target {target}; "
             f"background: {snapshot.background_finished} done, {snapshot.background_running} running, "
             f"{snapshot.background_queued} waiting, {snapshot.background_prompt_tokens:,} prompt tokens"
         )
@@ -103,8 +118,8 @@ class PictureView(View):
 
     interval_s = _PICTURE_INTERVAL_S
 
-    def __init__(self, engine: Watched, transcript: Transcript) -> None:
-        super().__init__(engine, transcript)
+    def __init__(self, engine: Watched, transcript: Transcript, scene: Scene) -> None:
+        super().__init__(engine, transcript, scene)
         self._started_s: float | None = None
         self._foreground = Rate()
         self._background = Rate()
@@ -142,13 +157,19 @@ class PictureView(View):
             self._started_s = snapshot.now
         return Frame(
             snapshot=snapshot,
+            documents=self._scene.documents or self._seen(snapshot),
             text=self._transcript.tail(characters),
-            title=self._transcript.label or "waiting for the foreground",
+            title=self._scene.prefix + (self._transcript.label or "waiting for the foreground"),
             gaps_s=list(self._transcript.gaps_s),
             elapsed_s=snapshot.now - self._started_s,
             foreground_rate=self._foreground.per_second(snapshot.now, self._transcript.tokens),
             background_rate=self._background.per_second(snapshot.now, snapshot.background_prompt_tokens),
         )
+
+    @staticmethod
+    def _seen(snapshot: Snapshot) -> int:
+        """Background tasks so far, in whatever state."""
+        return snapshot.background_finished + snapshot.background_running + snapshot.background_queued
 
 
 class Rate:
@@ -164,7 +185,7 @@ class Rate:
         return (total - first_total) / (now - first_time) if now > first_time else 0.0
 
 
-ViewFactory = Callable[[Watched, Transcript], View]
+ViewFactory = Callable[[Watched, Transcript, Scene], View]
 
 
 def choose_view(quiet: bool, as_json: bool) -> ViewFactory | None:

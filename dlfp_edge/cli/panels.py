@@ -23,6 +23,7 @@ class Frame:
     """Everything one picture shows."""
 
     snapshot: Snapshot
+    documents: int
     text: str
     title: str
     gaps_s: Sequence[float]
@@ -91,12 +92,11 @@ def _gaps(frame: Frame, room: int) -> Text:
 
 
 def _background(frame: Frame, room: int) -> Text:
-    snapshot = frame.snapshot
-    total = snapshot.background_finished + snapshot.background_running + snapshot.background_queued
-    words = f" {snapshot.background_finished}/{total}"
+    done = frame.snapshot.background_finished
+    words = f" {done}/{frame.documents}"
     if room >= _NARROW:
-        words = f" {snapshot.background_finished} of {total} done, {frame.background_rate:,.0f} prompt tok/s"
-    return progress_bar(snapshot.background_finished, total, max(4, min(60, room - len(words)))) + Text(words)
+        words = f" {done} of {frame.documents} done, {frame.background_rate:,.0f} prompt tok/s"
+    return progress_bar(done, frame.documents, max(4, min(60, room - len(words)))) + Text(words)
 
 
 def _given(snapshot: Snapshot) -> Text:

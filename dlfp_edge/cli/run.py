@@ -6,19 +6,20 @@ import time
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dlfp_edge.cli import options
 from dlfp_edge.cli.interrupt import INTERRUPTED, stops_on_interrupt
-from dlfp_edge.cli.live import choose_view, spinner
+from dlfp_edge.cli.live import Scene, choose_view, spinner
 from dlfp_edge.cli.output import note, print_json
 from dlfp_edge.cli.transcript import Transcript
 from dlfp_edge.errors import UsageError
 
 if TYPE_CHECKING:
     from dlfp_edge.device import Device
+    from dlfp_edge.engine import Engine
     from dlfp_edge.experiment.artefacts import Artefacts
     from dlfp_edge.experiment.session import Outcome, SessionEvent
     from dlfp_edge.experiment.workload import Workload
@@ -241,9 +242,10 @@ def _measure(order: _Order, loaded: Runtime, device: Device) -> tuple[Outcome, b
     return outcome, is_virtual(engine), artefacts.fault
 
 
-def _watch(order: _Order, engine: Any, artefacts: Artefacts) -> Outcome:
+def _watch(order: _Order, engine: Engine, artefacts: Artefacts) -> Outcome:
     """Run the session under the view that fits, stopping it on Ctrl-C."""
-    from dlfp_edge.experiment.session import Session, TokenShown, running
+    from dlfp_edge.cli.asked import documents
+    from dlfp_edge.experiment.session import Session, TokenShown, is_virtual, running
 
     transcript = Transcript(engine.runtime.tokenizer)
 
@@ -262,7 +264,10 @@ def _watch(order: _Order, engine: Any, artefacts: Artefacts) -> Outcome:
             artefacts=artefacts,
         )
         view = choose_view(order.quiet, order.as_json)
-        with stops_on_interrupt(session.stop), view(engine, transcript) if view else nullcontext():
+        with (
+            stops_on_interrupt(session.stop),
+            view(engine, transcript, Scene(documents(order.workload), is_virtual(engine))) if view else nullcontext(),
+        ):
             outcome = session.run()
     _say_failures(outcome)
     return outcome
