@@ -5,11 +5,11 @@ stops the whole process until the system next has an idle moment. ctypes takes t
 so a Python thread cannot lower itself around `llama_decode` without such a window, and where raising priority again is
 not permitted it could never come back.
 
-`IdleExecutor` is therefore a thread that never runs Python. It is a `pthread` that walks a ring of three prepared
-contexts (`makecontext`): wait for a semaphore, call `llama_decode`, post another semaphore, and so on to the first. The
-driver, always at normal priority, writes the arguments, posts the first semaphore and waits for the second. llama.cpp's
-OpenMP workers belong to the thread that calls it and inherit its priority. The return value of `llama_decode` is lost on
-this way; what the KV cache holds afterwards says the same.
+`IdleExecutor` is therefore a thread that never runs Python. It is a `pthread` that walks rings of three prepared
+contexts (`makecontext`): wait for a semaphore, call `llama_decode`, post another semaphore, and so on.
+The driver, always at normal priority, writes the arguments, posts the first semaphore and waits for the second.
+llama.cpp's OpenMP workers belong to the thread that calls it and inherit its priority. The return value of
+`llama_decode` is lost on this way; what the KV cache holds afterwards says the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from .library import libc, library
 
-_STACK_BYTES = {"decode": 8 << 20, "other": 64 << 10}
+_SMALL_STACK, _LARGE_STACK = 64 << 10, 8 << 20
 _CONTEXT_BYTES = 8192
 _SEMAPHORE_BYTES = 64
 _LINK_OFFSET, _STACK_OFFSET, _STACK_SIZE_OFFSET = 8, 16, 32
@@ -68,33 +68,33 @@ class IdleExecutor:
     def __init__(self) -> None:
         self._libc = libc()
         self._begin, self._done = self._semaphore(), self._semaphore()
-        # Two waits take turns: the one the thread stands in must not be written to.
-        self._waits = [_PreparedCall("other"), _PreparedCall("other")]
-        self._decode, self._report = _PreparedCall("decode"), _PreparedCall("other")
+        # Two rings take turns: when the driver hears that a call is done, the thread is still on its way out of it.
+        self._rings = (_Ring(), _Ring())
         self._turn = 0
         self._thread = ctypes.c_ulong()
+        first = self._rings[0]
         with _signals_blocked():
-            self._waits[0].prepare(self._libc.sem_wait, (_address(self._begin),), self._decode)
-            start = ctypes.c_void_p(self._waits[0].address)
+            first.wait.prepare(self._libc.sem_wait, (_address(self._begin),), first.call)
+            start = ctypes.c_void_p(first.wait.address)
             failed = self._libc.pthread_create(ctypes.byref(self._thread), None, self._libc.setcontext, start)
         if failed:
             raise OSError(failed, "pthread_create")
 
     def run(self, context: Any, batch: Any) -> None:
-        self._turn ^= 1
-        following = self._waits[self._turn]
+        ring, self._turn = self._rings[self._turn], 1 - self._turn
+        following = self._rings[self._turn]
         function, arguments = _decode_call(context, batch)
         with _signals_blocked():
-            following.prepare(self._libc.sem_wait, (_address(self._begin),), self._decode)
-            self._decode.prepare(function, arguments, self._report)
-            self._report.prepare(self._libc.sem_post, (_address(self._done),), following)
+            ring.call.prepare(function, arguments, ring.report)
+            ring.report.prepare(self._libc.sem_post, (_address(self._done),), following.wait)
+            following.wait.prepare(self._libc.sem_wait, (_address(self._begin),), following.call)
         self._libc.sem_post(self._begin)
         while self._libc.sem_wait(self._done):
             """A signal came; wait on."""
 
     def close(self) -> None:
         """End the thread, and with it llama.cpp's workers for it."""
-        self._decode.prepare(self._libc.pthread_exit, (0,), None)
+        self._rings[self._turn].call.prepare(self._libc.pthread_exit, (0,), None)
         self._libc.sem_post(self._begin)
         self._libc.pthread_join(self._thread, None)
 
@@ -104,12 +104,21 @@ class IdleExecutor:
         return semaphore
 
 
+class _Ring:
+    """The three calls of one turn: wait to begin, the call asked for, report that it is done."""
+
+    def __init__(self) -> None:
+        self.wait = _PreparedCall(_SMALL_STACK)
+        self.call = _PreparedCall(_LARGE_STACK)
+        self.report = _PreparedCall(_SMALL_STACK)
+
+
 class _PreparedCall:
     """A `ucontext_t` that calls one C function with integer or pointer arguments and then goes on to another."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, stack_bytes: int) -> None:
         self._memory = mmap.mmap(-1, _CONTEXT_BYTES)
-        self._stack = mmap.mmap(-1, _STACK_BYTES[kind])
+        self._stack = mmap.mmap(-1, stack_bytes)
         self.address = _address(ctypes.c_char.from_buffer(self._memory))
         self._stack_address = _address(ctypes.c_char.from_buffer(self._stack))
 

@@ -30,7 +30,10 @@ class GgufHeader:
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Read and check the header. Raises UsageError where the file is missing, no GGUF, or shorter than its header says."""
+    """Read and check the header.
+
+    Raises UsageError where the file is missing, is no GGUF, or is shorter than its header says.
+    """
     if not path.exists():
         raise UsageError(f"{path}: no such file; give the path of a GGUF model")
     if path.is_dir():
@@ -120,4 +123,4 @@ class _Reader:
             block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
         except (KeyError, ValueError):
             return int(offset)
-        return int(offset) + elements // block * size
+        return int(offset) + int(elements) // int(block) * int(size)

@@ -7,7 +7,7 @@ calls can be tested anywhere.
 from __future__ import annotations
 
 import os
-import sys
+import platform
 import threading
 from typing import Any, Protocol
 
@@ -32,7 +32,7 @@ class ThreadPriority(Protocol):
 
 def system_priority() -> ThreadPriority:
     """The way of the system this runs on."""
-    if sys.platform == "linux":
+    if platform.system() == "Linux":
         return LinuxPriority(os)
     return NoPriority()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dlfp_edge.clock import SystemClock
+from dlfp_edge.clock import Clock, SystemClock
 from dlfp_edge.errors import UsageError
 from dlfp_edge.runtime import (
     Capabilities,
@@ -18,6 +18,7 @@ from dlfp_edge.runtime import (
     LoadOptions,
     Sampling,
     StepResult,
+    Tokenizer,
 )
 
 from .context import KV_TYPES, LARGEST_STEP, UBATCH, Context, ContextSettings
@@ -42,14 +43,14 @@ class LlamaRuntime:
         self._settings = context_settings(options)
         if options.cpu_limit < 1 or (options.threads is not None and options.threads < 1):
             raise UsageError(f"{options.threads} threads; give at least 1")
-        self.clock = SystemClock()
+        self.clock: Clock = SystemClock()
         self.messages: list[str] = []
         self._model = Model(options.model or default_model(), options.exact)
         self._mailbox = Mailbox(self.clock)
         self._priority = system_priority()
         self._lanes: list[LlamaLane] = []
         tokenizer = LlamaTokenizer(self._model.vocab, str(self._model.path))
-        self.tokenizer = tokenizer
+        self.tokenizer: Tokenizer = tokenizer
         self._end_tokens = np.array(tokenizer.end_tokens(), np.intp)
         self.capabilities = self._capabilities()
 
