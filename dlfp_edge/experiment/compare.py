@@ -19,7 +19,7 @@ from dlfp_edge.engine import Engine
 from dlfp_edge.errors import UsageError
 from dlfp_edge.experiment.artefacts import write_json
 from dlfp_edge.experiment.frontier import plot_frontier
-from dlfp_edge.experiment.session import Outcome, Session, running
+from dlfp_edge.experiment.session import VIRTUAL, Outcome, Session, running
 from dlfp_edge.experiment.workload import Workload
 from dlfp_edge.measure.comparison import Pool, Row, rows
 from dlfp_edge.runtime import Runtime
@@ -60,7 +60,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The pooled result of the rounds that ran to their end."""
+    """The pooled result of the rounds that ran to their end; `order` is the order of the windows in each."""
 
     workload: str
     seed: int
@@ -68,6 +68,7 @@ class Comparison:
     rounds: int
     window_s: float
     baseline: str
+    simulated: bool
     order: list[list[str]]
     rows: list[Row]
 
@@ -85,7 +86,8 @@ class Comparison:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / "compare.json", self.as_json())
-            plot_frontier(self.rows, folder / "frontier.png")
+            title = f"{self.workload}, {self.rounds} x {self.window_s:g} s"
+            plot_frontier(self.rows, folder / "frontier.png", f"{title} (simulated)" if self.simulated else title)
         except OSError as error:
             raise UsageError(f"--out {folder}: cannot write there: {error.strerror or error}") from None
 
@@ -171,6 +173,7 @@ class Comparer:
             rounds=len(self._order),
             window_s=self._window_s,
             baseline=self._baseline,
+            simulated=self._runtime.clock.name == VIRTUAL,
             order=self._order,
             rows=rows(self._pools, self._solo_of, self._baseline),
         )

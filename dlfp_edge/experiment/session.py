@@ -25,6 +25,9 @@ from dlfp_edge.trace import Counters, Snapshot, StepRecord
 KEPT_RECORDS = 10_000
 """The newest ended requests an outcome keeps; totals cover all of them."""
 
+VIRTUAL = "virtual"
+"""The name of a clock that moves only as the engine's loop runs."""
+
 POLL_S = 0.1
 LAST_STEP_S = 10.0
 """How long a run waits for the background step that spans its end, so that the step's share of work counts."""
@@ -115,7 +118,7 @@ class Outcome:
 
 def is_virtual(engine: LoadTarget) -> bool:
     """Whether the engine's time is virtual: it is then run in the calling thread and never started."""
-    return engine.clock.name == "virtual"
+    return engine.clock.name == VIRTUAL
 
 
 @contextlib.contextmanager
