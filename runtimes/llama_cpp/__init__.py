@@ -24,5 +24,11 @@ class LlamaCppProvider:
 
         return default_model()
 
+    def synthesize(self, shape: str, quant: str, out: Path, seed: int = 0) -> Path:
+        """Write a model of a known shape with random weights; see `synth.synthesize`."""
+        from .synth import synthesize
+
+        return synthesize(shape, quant, out, seed)
+
 
 provider = LlamaCppProvider()

@@ -14,7 +14,9 @@ from .sampler import Logits
 
 UBATCH = 512
 LARGEST_STEP = 2048
+MOST_OUTPUTS = 64
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
+KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Context:
         params.n_batch = min(cells, LARGEST_STEP)
         params.n_ubatch = min(cells, UBATCH)
         params.n_seq_max = sequences
+        params.n_outputs_max = MOST_OUTPUTS + sequences
         params.n_threads = params.n_threads_batch = threads
         params.flash_attn_type = int(settings.flash_attention)
         params.type_k = params.type_v = KV_TYPES[settings.kv_type]

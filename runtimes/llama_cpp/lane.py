@@ -12,16 +12,31 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlfp_edge.clock import Clock
-from dlfp_edge.runtime import Basis, LaneSpec, Sampling, Segment, SegmentResult, Step, StepResult
+from dlfp_edge.runtime import Basis, LaneSpec, Output, Sampling, Segment, SegmentResult, Step, StepResult
 
 from .batch import Batch, requested_rows
 from .cells import CellLedger
-from .context import LARGEST_STEP, Context
+from .context import LARGEST_STEP, MOST_OUTPUTS, UBATCH, Context
 from .mailbox import Mailbox
 from .sampler import Sampler
 from .workers import Workers
 
 MakeSampler = Callable[[Sampling], Sampler]
+
+_TOUCH_DECODES, _LONGEST_TOUCH_S = 8, 0.5
+"""How long the ubatch that touches buffers may run: in decodes, about two layers' worth, and in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a lane gets from its runtime. `sequence_cells` is the most one sequence may hold."""
+
+    make_sampler: MakeSampler
+    mailbox: Mailbox
+    clock: Clock
+    vocabulary: int
+    sequence_cells: int
+    most_threads: int
 
 
 @dataclass(slots=True)
@@ -38,25 +53,12 @@ class _Job:
 class LlamaLane:
     """The `Lane` of this runtime. See `dlfp_edge.runtime.Lane` for what its methods promise."""
 
-    def __init__(
-        self,
-        spec: LaneSpec,
-        context: Context,
-        workers: Workers,
-        make_sampler: MakeSampler,
-        mailbox: Mailbox,
-        clock: Clock,
-        sequence_limit: int,
-        vocabulary: int,
-    ) -> None:
+    def __init__(self, spec: LaneSpec, context: Context, workers: Workers, around: Surroundings) -> None:
         self.spec = spec
         self.workers = workers
         self._context = context
-        self._make_sampler = make_sampler
-        self._mailbox = mailbox
-        self._clock = clock
-        self._sequence_limit = sequence_limit
-        self._vocabulary = vocabulary
+        self._around = around
+        self._clock = around.clock
         self._batch = Batch(LARGEST_STEP)
         self._cells = CellLedger()
         self._samplers: dict[int, Sampler] = {}
@@ -66,11 +68,10 @@ class LlamaLane:
         self._handles = 0
         self._shut = False
         self._inbox: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._ready = threading.Event()
         self._driver = threading.Thread(target=self._drive, name=f"driver of lane {spec.name}", daemon=True)
-        ready = threading.Event()
-        self._ready = ready
         self._driver.start()
-        ready.wait()
+        self._ready.wait()
 
     def submit(self, step: Step) -> int:
         with self._lock:
@@ -90,12 +91,6 @@ class LlamaLane:
                 self.workers.hurry()
                 self._context.abort.set()
 
-    def insist(self) -> None:
-        """Raise once more the workers of a step that was interrupted and has not ended."""
-        with self._lock:
-            if self._job is not None and self._job.running and self._job.stop:
-                self.workers.hurry()
-
     def pin(self, cores: Sequence[int] | None) -> None:
         self.workers.pin(cores)
 
@@ -105,7 +100,7 @@ class LlamaLane:
         if sequence in self._cells:
             raise ValueError(f"sequence {sequence} is open already")
         with self._lock:
-            self._samplers[sequence] = self._make_sampler(sampling)
+            self._samplers[sequence] = self._around.make_sampler(sampling)
             self._cells.open(sequence)
 
     def close(self, sequence: int) -> None:
@@ -175,8 +170,10 @@ class LlamaLane:
             raise ValueError(f"sequence {segment.sequence} holds {held} cells; its segment starts at {segment.start}")
         if not segment.tokens:
             raise ValueError(f"the segment of sequence {segment.sequence} is empty")
-        if min(segment.tokens) < 0 or max(segment.tokens) >= self._vocabulary:
-            raise ValueError(f"a token of sequence {segment.sequence} is not in 0..{self._vocabulary - 1}")
+        if min(segment.tokens) < 0 or max(segment.tokens) >= self._around.vocabulary:
+            raise ValueError(f"a token of sequence {segment.sequence} is not in 0..{self._around.vocabulary - 1}")
+        if len(segment.outputs) > MOST_OUTPUTS:
+            raise ValueError(f"{len(segment.outputs)} outputs of one segment; the most is {MOST_OUTPUTS}")
         if any(not segment.start <= position < segment.end for position in segment.outputs):
             raise ValueError(f"an output of sequence {segment.sequence} is outside its segment")
 
@@ -194,6 +191,8 @@ class LlamaLane:
     def _drive(self) -> None:
         """The driver's life."""
         self.workers.begin()
+        self._touch_buffers()
+        self.workers.settle()
         self._ready.set()
         while (job := self._inbox.get()) is not None:
             result = self._execute(job)
@@ -202,8 +201,30 @@ class LlamaLane:
                     change()
                 self._later.clear()
                 self._job = None
-            self._mailbox.post(result)
+            self._around.mailbox.post(result)
         self.workers.end()
+
+    def _touch_buffers(self) -> None:
+        """Write to the buffers of the largest kind of step now, so that no later step meets pages not there yet.
+
+        Layers share their buffers, so a full ubatch may be stopped after about two of them.
+        """
+        threads = self._around.most_threads
+        began = self._clock.now()
+        self._try_out(Step((Segment(0, 0, (0,), {0: Output.TOKEN}),), threads))
+        decode_s = self._clock.now() - began
+        stop = threading.Timer(min(_TOUCH_DECODES * decode_s, _LONGEST_TOUCH_S), self._context.abort.set)
+        stop.start()
+        self._try_out(Step((Segment(0, 0, (0,) * min(UBATCH, self.spec.context)),), threads))
+        stop.cancel()
+        stop.join()
+        self._context.abort.clear()
+
+    def _try_out(self, step: Step) -> None:
+        self._batch.fill(step)
+        self._context.use_threads(step.threads)
+        self.workers.run(self._context.pointer, self._batch.raw, step.threads)
+        self._context.clear(0)
 
     def _execute(self, job: _Job) -> StepResult:
         error = self._refusal(job.step)
@@ -216,7 +237,7 @@ class LlamaLane:
         with self._lock:
             job.running = False
         if job.stop:
-            self.workers.calm()
+            self.workers.settle()
         return self._settle(job, completed, error)
 
     def _refusal(self, step: Step) -> str | None:
@@ -224,9 +245,10 @@ class LlamaLane:
         free = self.spec.context - self._cells.used()
         if step.total_tokens > free:
             return f"{step.total_tokens} tokens do not fit the KV cache of lane {self.spec.name}: {free} cells are free"
+        most = self._around.sequence_cells
         for segment in step.segments:
-            if segment.end > self._sequence_limit:
-                return f"sequence {segment.sequence} would hold {segment.end} cells; the most is {self._sequence_limit}"
+            if segment.end > most:
+                return f"sequence {segment.sequence} would hold {segment.end} cells; the most is {most}"
         return None
 
     def _starts(self, job: _Job) -> bool:

@@ -66,6 +66,15 @@ class Model:
         """The model's own name, else the file's."""
         return str(self.header.metadata.get("general.name", self.path.stem))
 
+    def kv_cell_values(self) -> int:
+        """How many numbers one KV cell holds over all layers, keys and values together."""
+        heads = self._hyperparameter("attention.head_count_kv") or self._hyperparameter("attention.head_count") or 1
+        embedding = self._hyperparameter("embedding_length") or 1
+        usual = embedding // (self._hyperparameter("attention.head_count") or 1)
+        key = self._hyperparameter("attention.key_length") or usual
+        value = self._hyperparameter("attention.value_length") or usual
+        return (self._hyperparameter("block_count") or 1) * heads * (key + value)
+
     def describe(self) -> dict[str, Any]:
         """Architecture, size, quantisation and so on, as JSON values."""
         text = ctypes.create_string_buffer(256)
@@ -84,6 +93,10 @@ class Model:
     def close(self) -> None:
         """Free the weights. Every context over them must be closed before."""
         self._api.llama_model_free(self.pointer)
+
+    def _hyperparameter(self, name: str) -> int | None:
+        value = self.header.metadata.get(f"{self.header.architecture}.{name}")
+        return int(value) if value is not None else None
 
     def _quantisation(self) -> str:
         name = self._api.llama_ftype_name(self._api.llama_model_ftype(self.pointer))

@@ -1,12 +1,19 @@
-"""One model and the lanes over it."""
+"""One model and the lanes over it.
+
+Output does not depend on the thread count
+------------------------------------------
+llama.cpp's CPU flash attention splits the KV cache by thread for single-token decodes past 512 cells, so its words
+depend on the number of decode threads. ... FIGURES ...
+"""
 
 from __future__ import annotations
 
-import difflib
-from pathlib import Path
+import dataclasses
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import psutil
 
 from dlfp_edge.clock import Clock, SystemClock
 from dlfp_edge.errors import UsageError
@@ -21,54 +28,58 @@ from dlfp_edge.runtime import (
     Tokenizer,
 )
 
-from .context import KV_TYPES, LARGEST_STEP, UBATCH, Context, ContextSettings
-from .lane import LlamaLane
+from .context import KV_BYTES, LARGEST_STEP, UBATCH, Context
+from .hashing import file_sha256
+from .lane import LlamaLane, Surroundings
 from .library import library, version
 from .mailbox import Mailbox
-from .model import Model, default_model
-from .priority import system_priority
+from .model import Model, cache_directory, default_model
+from .options import check_options, context_settings, most_threads, wants_probe
+from .priority import can_restore, system_priority
+from .probe import ProbeResult, probe
 from .sampler import Sampler, make_sampler
+from .synth import RANDOM_WEIGHTS
+from .threads import thread_finder
 from .tokens import LlamaTokenizer
 from .workers import Workers
 
-OPTIONS = ("probe", "kv_type", "flash_attention")
-INSIST_S = 0.005
+_MOST_CELLS = 1 << 20
+_MEMORY_SHARE = 0.5
+"""How much of the memory that is free may go to the KV cache of one lane."""
 
 
 class LlamaRuntime:
-    """The `Runtime` over llama.cpp. See `dlfp_edge.runtime.Runtime` for what its methods promise."""
+    """The `Runtime` over llama.cpp. See `dlfp_edge.runtime.Runtime` for what its methods promise.
+
+    `messages` are lines a person should see once: what the system refused, what has no effect here.
+    """
 
     def __init__(self, options: LoadOptions) -> None:
-        self._options = options
-        self._settings = context_settings(options)
-        if options.cpu_limit < 1 or (options.threads is not None and options.threads < 1):
-            raise UsageError(f"{options.threads} threads; give at least 1")
+        check_options(options)
         self.clock: Clock = SystemClock()
         self.messages: list[str] = []
+        self._options = options
+        self._settings = context_settings(options)
+        self._most_threads = most_threads(options)
         self._model = Model(options.model or default_model(), options.exact)
         self._mailbox = Mailbox(self.clock)
         self._priority = system_priority()
         self._lanes: list[LlamaLane] = []
-        tokenizer = LlamaTokenizer(self._model.vocab, str(self._model.path))
-        self.tokenizer: Tokenizer = tokenizer
-        self._end_tokens = np.array(tokenizer.end_tokens(), np.intp)
-        self.capabilities = self._capabilities()
+        self._llama_tokenizer = LlamaTokenizer(self._model.vocab, str(self._model.path))
+        self.tokenizer: Tokenizer = self._llama_tokenizer
+        self._end_tokens: npt.NDArray[np.intp] | None = None
+        self.capabilities = self._unprobed_capabilities()
+        self._probed: ProbeResult | None = None
+        if wants_probe(options):
+            self._probe()
 
     def open_lane(self, spec: LaneSpec) -> Lane:
-        limit = spec.context // spec.sequences if self._settings.exact else spec.context
-        context = Context(self._model.pointer, self._settings, spec.sequences, spec.context, self._threads())
-        workers = Workers(spec.priority, self._priority, self._options.cpus, spec.cores)
-        lane = LlamaLane(
-            spec,
-            context,
-            workers,
-            self._sampler,
-            self._mailbox,
-            self.clock,
-            min(limit, self._model.trained_context),
-            self.tokenizer.vocabulary,
-        )
+        lane = self._open(spec)
         self._lanes.append(lane)
+        if not can_restore(self._priority) and spec.priority.value == "lowest":
+            self._say(
+                "this system does not let priority be raised again: interrupts of the background wait for idle time"
+            )
         return lane
 
     def wait(self, until: float | None) -> list[StepResult]:
@@ -78,16 +89,23 @@ class LlamaRuntime:
         self._mailbox.wake()
 
     def describe(self) -> dict[str, Any]:
+        model = self._model.describe()
         return {
             "runtime": "llama_cpp",
             "llama_cpp_python": version(),
             "system_info": library().llama_print_system_info().decode(),
-            "model": self._model.describe(),
-            "exact": self._settings.exact,
-            "kv_type": self._settings.kv_type,
-            "flash_attention": self._settings.flash_attention,
-            "decode_threads": self.capabilities.decode_threads,
-            "prefill_threads": self.capabilities.prefill_threads,
+            "model": model,
+            "sha256": file_sha256(self._model.path, cache_directory() / "sha256.json"),
+            "random_weights": RANDOM_WEIGHTS in model["name"],
+            **dataclasses.asdict(self._settings),
+            "threads": {
+                "decode": self.capabilities.decode_threads,
+                "solo": self.capabilities.solo_threads,
+                "prefill": self.capabilities.prefill_threads,
+            },
+            "priority": self.capabilities.priority,
+            "priority_effective": self.capabilities.priority_effective,
+            "probe": self._probed and dataclasses.asdict(self._probed),
             "lanes": {lane.spec.name: lane.workers.describe() for lane in self._lanes},
             "messages": list(self.messages),
         }
@@ -98,20 +116,70 @@ class LlamaRuntime:
         self._lanes.clear()
         self._model.close()
 
+    def _open(self, spec: LaneSpec) -> LlamaLane:
+        self._check(spec)
+        context = Context(self._model.pointer, self._settings, spec.sequences, spec.context, self._most_threads)
+        workers = Workers(spec.priority, self._priority, thread_finder(), self._options.cpus, spec.cores, self._say)
+        own_cells = spec.context // spec.sequences if self._settings.exact else spec.context
+        around = Surroundings(
+            self._sampler,
+            self._mailbox,
+            self.clock,
+            self.tokenizer.vocabulary,
+            min(own_cells, self._model.trained_context),
+            self._most_threads,
+        )
+        return LlamaLane(spec, context, workers, around)
+
+    def _check(self, spec: LaneSpec) -> None:
+        if not 1 <= spec.sequences <= self.capabilities.sequences:
+            raise UsageError(
+                f"{spec.sequences} sequences in a lane is not possible; 1 to {self.capabilities.sequences} are"
+            )
+        most = self._most_cells()
+        if not 1 <= spec.context <= most:
+            raise UsageError(f"a lane of {spec.context} KV cells is not possible: memory allows 1 to {most}")
+
+    def _say(self, message: str) -> None:
+        if message not in self.messages:
+            self.messages.append(message)
+
     def _sampler(self, sampling: Sampling) -> Sampler:
-        return make_sampler(sampling, self.tokenizer.vocabulary, self._end_tokens)
+        if self._end_tokens is None and sampling.ignore_eos:
+            self._end_tokens = np.array(self._llama_tokenizer.end_tokens(), np.intp)
+        forbidden = self._end_tokens if sampling.ignore_eos else None
+        return make_sampler(sampling, self.tokenizer.vocabulary, forbidden)
 
-    def _threads(self) -> int:
-        return self._options.threads or self._options.cpu_limit
+    def _most_cells(self) -> int:
+        """KV cells a lane may have in the memory that is free now."""
+        free = psutil.virtual_memory().available * _MEMORY_SHARE
+        cells = int(free / self._model.kv_cell_values() / KV_BYTES[self._settings.kv_type])
+        return max(256, min(_MOST_CELLS, cells))
 
-    def _capabilities(self) -> Capabilities:
+    def _probe(self) -> None:
+        self._probed = found = probe(self, self._open, self._most_threads, self._options.cpus)
+        self.capabilities = dataclasses.replace(
+            self.capabilities,
+            decode_threads=found.decode_threads,
+            prefill_threads=found.prefill_threads,
+            solo_threads=found.solo_threads,
+            decode_s=found.decode_s_by_threads[found.decode_threads],
+            best_decode_s=found.decode_s_by_threads[found.solo_threads],
+            prefill_tokens_per_s=found.prefill_rate_by_threads[found.prefill_threads],
+            priority_effective=found.priority_effective,
+        )
+        if found.priority_effective is False:
+            self._say("lowest priority has no effect here: the background is kept off by threads and affinity alone")
+
+    def _unprobed_capabilities(self) -> Capabilities:
         exact = self._settings.exact
+        decode_threads = max(1, self._most_threads // 2)
         return Capabilities(
             lanes=2,
             batched=True,
             depth=1,
             sequences=int(library().llama_max_parallel_sequences()),
-            context=1 << 20,
+            context=self._most_cells(),
             sequence_context=self._model.trained_context,
             largest_step=LARGEST_STEP,
             ubatch=UBATCH,
@@ -120,33 +188,13 @@ class LlamaRuntime:
             interruptible=Interruptible.NODES,
             fork=not exact,
             schedule_invariant=exact,
-            decode_threads=max(1, self._threads() // 2),
-            prefill_threads=self._threads(),
+            decode_threads=decode_threads,
+            prefill_threads=self._most_threads,
             decode_s=None,
-            solo_threads=max(1, self._threads() // 2),
+            solo_threads=decode_threads,
             best_decode_s=None,
             threads_invariant=not self._settings.flash_attention,
             prefill_tokens_per_s=None,
             priority=self._priority.name,
             priority_effective=None,
         )
-
-
-def context_settings(options: LoadOptions) -> ContextSettings:
-    """The settings of every context. Raises UsageError for options that are unknown or contradict each other."""
-    for key in options.options:
-        if key not in OPTIONS:
-            near = difflib.get_close_matches(key, OPTIONS, 1)
-            hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(OPTIONS)}"
-            raise UsageError(f"the llama_cpp runtime has no option '{key}'; {hint}")
-    kv_type = options.options.get("kv_type", "f32" if options.exact else "f16")
-    if kv_type not in KV_TYPES:
-        raise UsageError(f"kv_type '{kv_type}' is not known; use one of {', '.join(KV_TYPES)}")
-    if options.exact and kv_type != "f32":
-        raise UsageError(f"exact output needs kv_type f32, not {kv_type}; leave one of the two out")
-    return ContextSettings(options.exact, kv_type, kv_type == "q8_0")
-
-
-def model_path(options: LoadOptions) -> Path:
-    """The model to load."""
-    return options.model or default_model()

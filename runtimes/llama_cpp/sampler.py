@@ -31,9 +31,8 @@ class Sampler(Protocol):
         ...
 
 
-def make_sampler(sampling: Sampling, vocabulary: int, end_tokens: npt.NDArray[np.intp]) -> Sampler:
-    """A fresh sampler. `end_tokens` are forbidden where the sampling ignores them."""
-    forbidden = end_tokens if sampling.ignore_eos else end_tokens[:0]
+def make_sampler(sampling: Sampling, vocabulary: int, forbidden: npt.NDArray[np.intp] | None) -> Sampler:
+    """A fresh sampler that never chooses a token in `forbidden`."""
     if sampling.temperature <= 0:
         return GreedySampler(forbidden)
     return ChainSampler(sampling, vocabulary, forbidden)
@@ -42,11 +41,12 @@ def make_sampler(sampling: Sampling, vocabulary: int, end_tokens: npt.NDArray[np
 class GreedySampler:
     """Takes the most likely token."""
 
-    def __init__(self, forbidden: npt.NDArray[np.intp]) -> None:
+    def __init__(self, forbidden: npt.NDArray[np.intp] | None) -> None:
         self._forbidden = forbidden
 
     def choose(self, context: Any, row: int, logits: Logits) -> int:
-        logits[self._forbidden] = -np.inf
+        if self._forbidden is not None:
+            logits[self._forbidden] = -np.inf
         return int(logits.argmax())
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class ChainSampler:
     The repeat penalty looks at the last 64 tokens this sampler chose; a prompt does not count.
     """
 
-    def __init__(self, sampling: Sampling, vocabulary: int, forbidden: npt.NDArray[np.intp]) -> None:
+    def __init__(self, sampling: Sampling, vocabulary: int, forbidden: npt.NDArray[np.intp] | None) -> None:
         api = library()
         self._api = api
         self._forbidden = forbidden
@@ -79,7 +79,8 @@ class ChainSampler:
             api.llama_sampler_chain_add(self._chain, link)
 
     def choose(self, context: Any, row: int, logits: Logits) -> int:
-        logits[self._forbidden] = -np.inf
+        if self._forbidden is not None:
+            logits[self._forbidden] = -np.inf
         return int(self._api.llama_sampler_sample(self._chain, context, row))
 
     def close(self) -> None:

@@ -1,0 +1,53 @@
+"""What a caller may set for this runtime, checked before anything is loaded."""
+
+from __future__ import annotations
+
+import difflib
+
+from dlfp_edge.errors import UsageError
+from dlfp_edge.runtime import LoadOptions
+
+from .context import KV_TYPES, ContextSettings
+
+CHOICES = {"probe": ("on", "off"), "flash_attention": ("on", "off"), "kv_type": tuple(KV_TYPES)}
+
+
+def check_options(options: LoadOptions) -> None:
+    """Raises UsageError for an option or a value that is not known, or a number of threads below 1."""
+    for name, value in options.options.items():
+        if name not in CHOICES:
+            near = difflib.get_close_matches(name, CHOICES, 1, cutoff=0.0)
+            raise UsageError(f"the llama_cpp runtime has no option '{name}'; did you mean '{near[0]}'?")
+        if value not in CHOICES[name]:
+            raise UsageError(f"{name}={value} is not possible; use one of {', '.join(CHOICES[name])}")
+    if options.threads is not None and options.threads < 1:
+        raise UsageError(f"{options.threads} threads is not possible; give at least 1")
+    if options.cpu_limit < 1:
+        raise UsageError(f"{options.cpu_limit} CPUs is not possible; give at least 1")
+
+
+def wants_probe(options: LoadOptions) -> bool:
+    """Whether to measure thread counts and priority at load."""
+    return options.options.get("probe", "on") == "on"
+
+
+def most_threads(options: LoadOptions) -> int:
+    """The most threads any step may use."""
+    return options.threads or options.cpu_limit
+
+
+def context_settings(options: LoadOptions) -> ContextSettings:
+    """The settings all contexts share. Raises UsageError where options contradict each other.
+
+    A quantised value cache exists in llama.cpp with flash attention only.
+    """
+    kv_type = options.options.get("kv_type", "f32" if options.exact else "f16")
+    quantised = kv_type not in ("f32", "f16")
+    asked = options.options.get("flash_attention")
+    if options.exact and kv_type != "f32":
+        raise UsageError(f"exact output and kv_type={kv_type} exclude each other; leave one of them out")
+    if options.exact and asked == "on":
+        raise UsageError("exact output and flash_attention=on exclude each other; leave one of them out")
+    if quantised and asked == "off":
+        raise UsageError(f"kv_type={kv_type} needs flash attention; leave flash_attention=off out")
+    return ContextSettings(options.exact, kv_type, quantised or asked == "on")

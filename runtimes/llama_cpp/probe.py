@@ -1,0 +1,185 @@
+"""What this machine can do with this model, measured through lanes at load in a second or three.
+
+Decode wants few threads and prefill many. The decode threads are the fewest whose median step is within 1.4 times that
+of the fastest count, since each thread saved goes to the background. Counts are tried in turns, so that a disturbance
+meets all of them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import psutil
+
+from dlfp_edge.runtime import Lane, LaneSpec, Output, Priority, Runtime, Sampling, Segment, Step, StepResult
+
+CLOSE_ENOUGH = 1.4
+_CELLS = 1024
+_PROMPT = 16
+_ROUNDS, _DECODES_A_ROUND = 3, 5
+_DECODE_BUDGET_S = 1.0
+_CHUNK, _SHORT_CHUNK, _CHUNK_BUDGET_S = 256, 64, 0.4
+_BESIDE = 12
+
+OpenLane = Callable[[LaneSpec], Lane]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What was found, in seconds and threads. `decode_s_by_threads` are medians.
+
+    `beside_lowest_s` is a decode's time beside a background step of lowest priority on all CPUs, `beside_disjoint_s`
+    beside one that keeps to other CPUs; both None where there is one CPU only.
+    """
+
+    decode_s_by_threads: dict[int, float]
+    prefill_rate_by_threads: dict[int, float]
+    beside_lowest_s: float | None = None
+    beside_disjoint_s: float | None = None
+
+    @property
+    def solo_threads(self) -> int:
+        """The count that decodes fastest."""
+        return min(self.decode_s_by_threads, key=self.decode_s_by_threads.__getitem__)
+
+    @property
+    def decode_threads(self) -> int:
+        """The fewest threads that decode nearly as fast."""
+        bound_s = CLOSE_ENOUGH * self.decode_s_by_threads[self.solo_threads]
+        return min(count for count, median_s in self.decode_s_by_threads.items() if median_s <= bound_s)
+
+    @property
+    def prefill_threads(self) -> int:
+        """The count that prefills fastest."""
+        return max(self.prefill_rate_by_threads, key=self.prefill_rate_by_threads.__getitem__)
+
+    @property
+    def priority_effective(self) -> bool | None:
+        """Whether lowest priority keeps the background out of the foreground's way; None where not measured."""
+        if self.beside_lowest_s is None or self.beside_disjoint_s is None:
+            return None
+        return self.beside_lowest_s <= CLOSE_ENOUGH * self.beside_disjoint_s
+
+
+def probe(runtime: Runtime, open_lane: OpenLane, most_threads: int, cpus: Sequence[int]) -> ProbeResult:
+    """Measure decode and prefill at several thread counts, then a decode beside a background step."""
+    front = _Bench(runtime, open_lane(LaneSpec("probe", Priority.NORMAL, 1, _CELLS)))
+    try:
+        decode = front.decode_medians(thread_counts(most_threads, physical_cores()))
+        prefill = front.prefill_rates(prefill_counts(most_threads, physical_cores()), decode[most_threads])
+        found = ProbeResult(decode, prefill)
+        if most_threads < 2 or len(cpus) < 2:
+            return found
+        back = _Bench(runtime, open_lane(LaneSpec("probe beside", Priority.LOWEST, 1, 2 * _CELLS)))
+        try:
+            beside = _beside(front, back, found, cpus)
+        finally:
+            back.lane.shut()
+        return ProbeResult(decode, prefill, *beside)
+    finally:
+        front.lane.shut()
+
+
+def physical_cores() -> int:
+    """Physical cores of the machine, 1 where the system does not say."""
+    return psutil.cpu_count(logical=False) or 1
+
+
+def thread_counts(most: int, physical: int) -> list[int]:
+    """Counts worth trying for decodes: powers of two, the physical cores, and all."""
+    counts = {1 << power for power in range(most.bit_length())} | {most}
+    if physical <= most:
+        counts.add(physical)
+    return sorted(count for count in counts if count <= most)
+
+
+def prefill_counts(most: int, physical: int) -> list[int]:
+    """Counts worth trying for prefill: all, and the physical cores where that is fewer."""
+    return sorted({most, min(most, physical)}) if physical > 1 else [most]
+
+
+def _beside(front: _Bench, back: _Bench, found: ProbeResult, cpus: Sequence[int]) -> tuple[float, float]:
+    """A decode's median beside a lowest-priority step on all CPUs, and beside one on other CPUs than its own."""
+    own = min(found.decode_threads, len(cpus) - 1)
+    back.start_prefill(found.prefill_threads)
+    lowest_s = front.decode_median(own, _BESIDE)
+    back.stop()
+    front.lane.pin(cpus[:own])
+    back.lane.pin(cpus[own:])
+    back.start_prefill(len(cpus) - own)
+    disjoint_s = front.decode_median(own, _BESIDE)
+    back.stop()
+    return lowest_s, disjoint_s
+
+
+class _Bench:
+    """Steps of one lane on one sequence, timed."""
+
+    def __init__(self, runtime: Runtime, lane: Lane) -> None:
+        self.lane = lane
+        self._runtime = runtime
+        self._handle: int | None = None
+        lane.open(0, Sampling())
+        self._prompt_in = False
+
+    def decode_medians(self, counts: Sequence[int]) -> dict[int, float]:
+        """Median decode time for each thread count, fewer decodes where they are slow."""
+        first_s = sum(self.decode_s(count) for count in counts)
+        rounds = max(1, min(_ROUNDS, int(_DECODE_BUDGET_S / (first_s * _DECODES_A_ROUND))))
+        samples: dict[int, list[float]] = {count: [] for count in counts}
+        for _ in range(rounds):
+            for count in counts:
+                self.decode_s(count)  # the first after a change of threads pays for making them
+                samples[count] += [self.decode_s(count) for _ in range(_DECODES_A_ROUND)]
+        return {count: statistics.median(times) for count, times in samples.items()}
+
+    def decode_median(self, threads: int, count: int) -> float:
+        """Median of `count` decodes."""
+        self.decode_s(threads)
+        return statistics.median(self.decode_s(threads) for _ in range(count))
+
+    def decode_s(self, threads: int) -> float:
+        """Time of one decode at a short context."""
+        if not self._prompt_in:
+            self._run((0,) * _PROMPT, 0, threads)
+            self._prompt_in = True
+        self.lane.truncate(0, _PROMPT)
+        return self._run((0,), _PROMPT, threads)
+
+    def prefill_rates(self, counts: Iterable[int], decode_s: float) -> dict[int, float]:
+        """Tokens per second of a chunk for each thread count."""
+        chunk = _CHUNK if decode_s * _CHUNK / 16 < _CHUNK_BUDGET_S else _SHORT_CHUNK
+        return {count: chunk / self._prefill_s(chunk, count) for count in counts}
+
+    def start_prefill(self, threads: int) -> None:
+        """Begin a step long enough to last."""
+        self.lane.truncate(0, 0)
+        self._handle = self._submit((0,) * _CELLS, 0, threads)
+
+    def stop(self) -> None:
+        """End what `start_prefill` began."""
+        assert self._handle is not None
+        self.lane.interrupt(self._handle)
+        self._result()
+
+    def _prefill_s(self, chunk: int, threads: int) -> float:
+        self.lane.truncate(0, _PROMPT)
+        return self._run((0,) * chunk, _PROMPT, threads)
+
+    def _run(self, tokens: tuple[int, ...], start: int, threads: int) -> float:
+        self._handle = self._submit(tokens, start, threads)
+        result = self._result()
+        return result.completed - result.submitted
+
+    def _submit(self, tokens: tuple[int, ...], start: int, threads: int) -> int:
+        outputs = {start + len(tokens) - 1: Output.TOKEN}
+        return self.lane.submit(Step((Segment(0, start, tokens, outputs),), threads))
+
+    def _result(self) -> StepResult:
+        """Wait for this lane's step. The other lane's background step may end meanwhile; that is of no interest."""
+        while True:
+            for result in self._runtime.wait(None):
+                if result.lane == self.lane.spec.name:
+                    return result
