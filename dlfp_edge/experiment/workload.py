@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.resources
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -130,8 +131,8 @@ class Workload(BaseModel):
 
     def scaled(self, factor: float) -> Workload:
         """The workload with the token counts of its streams multiplied. Raises UsageError unless `factor` > 0."""
-        if not factor > 0:
-            raise UsageError(f"scale {factor:g} must be more than 0")
+        if not (math.isfinite(factor) and factor > 0):
+            raise UsageError(f"scale {factor:g} must be a number above 0")
         return self.with_streams([stream.scaled(factor) for stream in self.streams])
 
     def paced(self, pace: float | None) -> Workload:
