@@ -79,8 +79,8 @@ def open_engine(
 ) -> Edge:
     """Load a model (None: the embedded demo model) and start an engine on it.
 
-    `setting` is "auto" or "placement/controller"; `context` counts the KV cells of all lanes. Raises UsageError with one
-    line that names what is wrong.
+    `setting` is "auto" or "placement/controller"; `context` counts the KV cells of all lanes. Raises UsageError with
+    one line that names what is wrong.
     """
     placement, controller = parse_setting(setting)
     topology = detect_device().cpu()

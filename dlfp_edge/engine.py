@@ -160,8 +160,11 @@ class Engine:
 
     def run_until(self, done: Callable[[], bool]) -> None:
         """Run the loop in the calling thread until `done()`, or until nothing is left to happen."""
-        while not done() and not self._idle():
-            self._turn()
+        while not done():
+            self._act()
+            if done() or self._idle():
+                return
+            self._wait()
 
     def _run(self) -> None:
         try:
@@ -173,7 +176,11 @@ class Engine:
         self._shut()
 
     def _turn(self) -> None:
-        """One round: what has arrived, what is due, what can start; then wait and commit."""
+        self._act()
+        self._wait()
+
+    def _act(self) -> None:
+        """What has arrived, what is due, what can start."""
         while self._inbox:
             self._inbox.popleft()()
         now = self.clock.now()
@@ -182,9 +189,12 @@ class Engine:
         # Steps start before tokens are handed out: what readers do with them must not lengthen the next gap.
         self._stepper.start_steps(now, background_waiting=self._queues.count(Class.BACKGROUND) > 0)
         self._delivery.release(now)
+
+    def _wait(self) -> None:
+        """Wait for whatever comes first, and account for the steps that have ended."""
         if self._inbox or self._drained():
             return
-        for result in self.runtime.wait(self._next_wake(now)):
+        for result in self.runtime.wait(self._next_wake(self.clock.now())):
             self._stepper.commit(result, self.on_step)
         self._stepper.enforce_bounds(self.clock.now())
 
@@ -229,7 +239,7 @@ class Engine:
 
     def _check(self, spec: TaskSpec) -> None:
         lane = self._stepper.lane_of(spec.task_class)
-        most = min(lane.sequence_cells, lane.cells)
+        most = min(lane.lane.sequence_context, lane.cells)
         if not spec.prompt:
             raise UsageError("the prompt is empty: give it at least one token")
         if spec.max_tokens < 1:

@@ -71,7 +71,6 @@ class LaneState:
     prefixes: Prefixes
     free: list[int]
     cells: int
-    sequence_cells: int
     running: list[Running] = field(default_factory=list)
     in_flight: deque[Flight] = field(default_factory=deque)
     last_completed: float = 0.0
@@ -135,8 +134,6 @@ def lane_state(
 ) -> LaneState:
     """Wrap a lane just opened; the sequences beyond the first `sequences` are for shared prefixes."""
     prefill_s = 1 / capabilities.prefill_tokens_per_s if capabilities.prefill_tokens_per_s else None
-    cells = lane.spec.context
-    per_sequence = cells if capabilities.fork else cells // lane.spec.sequences
     return LaneState(
         lane=lane,
         controller=controller,
@@ -144,6 +141,5 @@ def lane_state(
         cost=Cost(capabilities.decode_s, prefill_s, batched=capabilities.batched),
         prefixes=Prefixes(lane, list(range(sequences, lane.spec.sequences))),
         free=list(range(sequences - 1, -1, -1)),
-        cells=cells,
-        sequence_cells=min(per_sequence, capabilities.sequence_context),
+        cells=lane.spec.context,
     )

@@ -228,10 +228,11 @@ class Lane(Protocol):
     """A context that executes its own steps in its own driver. All methods are called from the engine's thread.
 
     `open`, `close`, `truncate` and `fork` may be called while a step is in flight, but only for sequences outside it;
-    they take effect before the next step.
+    they take effect before the next step. `sequence_context` is the most KV cells one sequence can hold here.
     """
 
     spec: LaneSpec
+    sequence_context: int
 
     def submit(self, step: Step) -> int:
         """Queue a step and return its handle at once; the result comes from `Runtime.wait`.

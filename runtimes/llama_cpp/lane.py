@@ -55,6 +55,7 @@ class LlamaLane:
 
     def __init__(self, spec: LaneSpec, context: Context, workers: Workers, around: Surroundings) -> None:
         self.spec = spec
+        self.sequence_context = min(around.sequence_cells, spec.context)
         self.workers = workers
         self._context = context
         self._around = around

@@ -60,6 +60,7 @@ class SimulatedLane:
         self._share_since = 0.0
         self._cpu_s = 0.0
         self._shut = False
+        self.sequence_context = min(world.mode.sequence_context, spec.context)
         self._set_cores(spec.cores)
 
     # The port
