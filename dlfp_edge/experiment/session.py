@@ -160,10 +160,10 @@ def run_workload(
 class Session:
     """One run of a workload on an engine that runs (or whose time is virtual), from `run` to its outcome.
 
-    The run ends once every stream that has `requests` has ended, or after `duration_s` (None: the workload's) as soon
-    as no foreground request is under way; until then every stream goes on, so that the last answers meet the same load
-    as the first. What is still under way is then cancelled. `windows` None measures no solo latency. `scale` multiplies
-    token counts. `artefacts` gets every step and every request.
+    The run ends once every stream that has `requests` has ended. After `duration_s` (None: the workload's) foreground
+    requests are sent no more, and the run ends with the last that is under way; background goes on until then, so that
+    the last answers meet the same load as the first, and is then cancelled. `windows` None measures no solo latency.
+    `scale` multiplies token counts. `artefacts` gets every step and every request.
 
     Raises UsageError for a workload that does not suit the model, RuntimeFailure if the engine fails on the way.
     """
