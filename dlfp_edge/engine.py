@@ -14,6 +14,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from dlfp_edge.clock import Clock
+from dlfp_edge.commit import Committer
 from dlfp_edge.delivery import Delivery
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.errors import EngineClosed, UsageError
@@ -22,7 +23,9 @@ from dlfp_edge.placement import open_lanes
 from dlfp_edge.queues import Queues
 from dlfp_edge.runtime import Runtime
 from dlfp_edge.settings import Placement, Settings
-from dlfp_edge.stepper import Stepper
+from dlfp_edge.starter import Starter
+from dlfp_edge.state import State
+from dlfp_edge.stopper import Stopper
 from dlfp_edge.task import Class, Finish, OnFinish, OnToken, TaskRecord, TaskSpec
 from dlfp_edge.trace import Counters, Snapshot, StepRecord
 
@@ -49,7 +52,12 @@ class Engine:
         self.controller_name = f"{self.placement.value}/{self._lanes.background.controller.name}"
         self._queues: Queues[Task] = Queues(settings.queue_limit)
         self._delivery = Delivery()
-        self._stepper = Stepper(runtime, self._lanes, settings, topology, self.counters, self._delivery, self._say)
+        self._state = State(runtime.capabilities, self._lanes, settings, self.counters, self._delivery, self._say)
+        self._starter = Starter(self._state, topology)
+        self._committer = Committer(self._state)
+        self._stopper = Stopper(self._state)
+        for message in getattr(runtime, "messages", ()):
+            self._say(message)
         self._lock = threading.Lock()
         self._inbox: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -111,28 +119,28 @@ class Engine:
 
     def hold_background(self, held: bool) -> None:
         """Start no step of background work while held; a step that runs is let finish."""
-        self._post(lambda: self._stepper.hold(held, self.clock.now()))
+        self._post(lambda: self._hold(held))
 
     def snapshot(self) -> Snapshot:
         """The engine at this moment, for a live view."""
-        stepper, lanes = self._stepper, self._lanes
+        state, lanes = self._state, self._lanes
         count = {member: sum(lane.count(member) for lane in lanes.all) for member in Class}
         return Snapshot(
             now=self.clock.now(),
             placement=self.placement.value,
             controller=self.controller_name,
-            target_s=stepper.targets.target(1),
-            decode_only_s=stepper.targets.decode_only.estimate(1),
+            target_s=state.targets.target(1),
+            decode_only_s=state.targets.decode_only.estimate(1),
             budget=lanes.background.controller.state,
             foreground_running=count[Class.FOREGROUND],
             foreground_queued=self._queues.count(Class.FOREGROUND),
             background_running=count[Class.BACKGROUND],
             background_queued=self._queues.count(Class.BACKGROUND),
             background_finished=self._background_finished,
-            background_prompt_tokens=stepper.background_prompt_tokens,
+            background_prompt_tokens=state.background_prompt_tokens,
             kv_used=sum(lane.lane.kv_used() for lane in lanes.all) if not self._closed else 0,
             kv_cells=sum(lane.cells for lane in lanes.all),
-            last_gap_s=stepper.last_gap_s,
+            last_gap_s=state.last_gap_s,
             messages=tuple(self.messages),
         )
 
@@ -187,7 +195,8 @@ class Engine:
         self._run_timers(now)
         self._admit(now)
         # Steps start before tokens are handed out: what readers do with them must not lengthen the next gap.
-        self._stepper.start_steps(now, background_waiting=self._queues.count(Class.BACKGROUND) > 0)
+        self._state.background_waiting = self._queues.count(Class.BACKGROUND) > 0
+        self._starter.start_steps(now)
         self._delivery.release(now)
 
     def _wait(self) -> None:
@@ -195,11 +204,11 @@ class Engine:
         if self._inbox or self._drained():
             return
         for result in self.runtime.wait(self._next_wake(self.clock.now())):
-            self._stepper.commit(result, self.on_step)
-        self._stepper.enforce_bounds(self.clock.now())
+            self._committer.commit(result, self.on_step)
+        self._stopper.enforce_bounds(self.clock.now())
 
     def _next_wake(self, now: float) -> float | None:
-        times = [t for t in (self._delivery.next_due(), self._stepper.next_wake(now)) if t is not None]
+        times = [t for t in (self._delivery.next_due(), self._stopper.next_wake(now)) if t is not None]
         with self._lock:
             if self._timers:
                 times.append(self._timers[0][0])
@@ -216,7 +225,7 @@ class Engine:
     def _admit(self, now: float) -> None:
         admitted = False
         for task_class in Class:
-            lane = self._stepper.lane_of(task_class)
+            lane = self._state.lane_of(task_class)
             while lane.free and self._queues.count(task_class):
                 with self._lock:
                     task = self._queues.take(task_class, now, lane.fits)
@@ -224,21 +233,21 @@ class Engine:
                     break
                 lane.admit(task, now)
                 admitted = True
-        if admitted or self._stepper.background_progress > self._progress_at:
+        if admitted or self._state.background_progress > self._progress_at:
             self._progress_at = now
         self._report_no_progress(now)
 
     def _report_no_progress(self, now: float) -> None:
         waiting = self._queues.count(Class.BACKGROUND) or self._lanes.background.has_background()
-        if not waiting or self._stepper.held:
+        if not waiting or self._state.held:
             self._progress_at = now
         elif now - self._progress_at > NO_PROGRESS_S:
-            self._say(f"background has made no progress for {NO_PROGRESS_S:.0f} s: {self._stepper.waiting_for()}")
+            self._say(f"background has made no progress for {NO_PROGRESS_S:.0f} s: {self._stopper.waiting_for()}")
 
     # --- arrivals and ends --------------------------------------------------------------------------------------------
 
     def _check(self, spec: TaskSpec) -> None:
-        lane = self._stepper.lane_of(spec.task_class)
+        lane = self._state.lane_of(spec.task_class)
         most = min(lane.lane.sequence_context, lane.cells)
         if not spec.prompt:
             raise UsageError("the prompt is empty: give it at least one token")
@@ -257,7 +266,7 @@ class Engine:
     def _arrive(self, task: Task) -> None:
         if task.spec.deadline_s is not None:
             self.call_at(task.arrived + task.spec.deadline_s, lambda: self._end(task, Finish.DEADLINE))
-        self._stepper.arrived(task, self.clock.now())
+        self._stopper.arrived(task, self.clock.now())
 
     def _cancel(self, task: Task) -> None:
         self._post(lambda: self._end(task, Finish.CANCELLED))
@@ -272,7 +281,11 @@ class Engine:
         if waiting:
             self._delivery.finish(task, finish, now, error)
         else:
-            self._stepper.end(task, finish, now, error)
+            self._stopper.end(task, finish, now, error)
+
+    def _hold(self, held: bool) -> None:
+        self._state.note_background(self.clock.now())
+        self._state.held = held
 
     def _ended(self, task: Task) -> None:
         self._live.pop(task.request_id, None)
@@ -286,7 +299,7 @@ class Engine:
         for task in list(self._live.values()):
             self._end(task, Finish.CANCELLED)
         self._delivery.flush(self.clock.now())
-        self._stepper.interrupt_all(self.clock.now())
+        self._stopper.interrupt_all(self.clock.now())
 
     def _fail(self, error: Exception) -> None:
         with self._lock:

@@ -35,8 +35,8 @@ class Watched(Protocol):
 
 @contextmanager
 def spinner(message: str, picture: bool) -> Iterator[None]:
-    """Show that something takes a while: a spinner on a terminal, else one line."""
-    if not picture:
+    """Show that something takes a while: a spinner on a terminal where pictures are wanted, else one line."""
+    if not (picture and sys.stderr.isatty()):
         note(message)
         yield
         return

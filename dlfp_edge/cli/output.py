@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+_PIPE_WIDTH = 160
+
 
 def note(message: str) -> None:
     """Say something on the way to the result."""
@@ -32,18 +34,19 @@ def to_json(document: Mapping[str, Any]) -> str:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A plain table on stdout; numbers stand to the right."""
+    """A plain table on stdout; numbers stand to the right, and a column in which nothing was measured is left out."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for index, column in enumerate(columns):
+    shown = [index for index in range(len(columns)) if not rows or any(row[index] is not None for row in rows)]
+    for index in shown:
         numeric = any(isinstance(row[index], int | float) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(columns[index], justify="right" if numeric else "left", no_wrap=index == 0)
     for row in rows:
-        table.add_row(*(cell(value) for value in row))
-    console = Console(highlight=False)
+        table.add_row(*(cell(row[index]) for index in shown))
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     console.print(title, style="bold", markup=False)
     console.print(table)
 

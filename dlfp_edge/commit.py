@@ -1,0 +1,180 @@
+"""What became of a step: tokens delivered, KV cells accounted for, and the controller's lesson."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from dlfp_edge.control import Observation, Update
+from dlfp_edge.lane_state import Flight, LaneState
+from dlfp_edge.running import Running
+from dlfp_edge.runtime import StepResult
+from dlfp_edge.state import State
+from dlfp_edge.task import Finish
+from dlfp_edge.trace import SegmentTrace, StepRecord
+
+ATTEMPTS = 3
+
+
+class Committer:
+    """Accounts for the steps that have ended."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def commit(self, result: StepResult, on_step: Callable[[StepRecord], None] | None) -> None:
+        """Account for a step that has ended, deliver its tokens and let the controller learn from it."""
+        began = time.perf_counter()
+        lane = next(lane for lane in self._state.lanes.all if lane.name == result.lane)
+        flight = lane.in_flight.popleft()
+        service_s = max(0.0, result.completed - max(result.submitted, lane.last_completed))
+        lane.last_completed = result.completed
+        gap_s = service_s + result.sampling_s
+        update = self._learn(lane, flight, result, service_s, gap_s)
+        self._account(flight, result, service_s)
+        traces = self._settle(lane, flight, result)
+        if result.error is not None:
+            self._suspect(lane, flight, result)
+        overhead_s = flight.plan_s + time.perf_counter() - began
+        self._state.counters.plan_s.append(overhead_s)
+        if on_step is not None:
+            on_step(_record(flight, result, traces, gap_s, update, overhead_s))
+
+    def _learn(self, lane: LaneState, flight: Flight, result: StepResult, service_s: float, gap_s: float) -> Update:
+        if result.interrupted and flight.backstopped and self._state.shared and flight.budget is not None:
+            used = flight.total_tokens - flight.decoders
+            return lane.controller.observe(Observation(gap_s, None, flight.target_s, flight.budget, used))
+        if result.interrupted or result.error is not None:
+            return Update(lane.controller.state, changed=False, reason=result.error or "interrupted")
+        lane.cost.observe(flight.decodes, flight.prefill_tokens, service_s)
+        decode_only = flight.decoders == len(flight.parts)
+        if flight.decoders:
+            self._state.last_gap_s = gap_s
+        if decode_only and flight.alone:
+            context = max(segment.end for _, segment, _ in flight.parts)
+            self._state.targets.decode_only.observe(flight.decoders, context, gap_s, result.completed)
+            self._state.solo.decoded(result.completed)
+        elif flight.decoders:
+            self._want_solo(flight, result.completed)
+        update = self._observe(lane, flight, result, gap_s, decode_only=decode_only)
+        self._state.counters.updates += update.changed
+        return update
+
+    def _want_solo(self, flight: Flight, now: float) -> None:
+        """Hold the background for a few decodes where their uncontended time is not known or old."""
+        unpaced = all(r.task.spec.pace is None for r, _, decode in flight.parts if decode and r.foreground)
+        context = max(segment.end for _, segment, _ in flight.parts)
+        stale = self._state.targets.decode_only.stale(flight.decoders, context, now)
+        if unpaced and stale and self._state.lanes.background.controller.steered:
+            self._state.solo.want(now)
+
+    def _observe(
+        self, lane: LaneState, flight: Flight, result: StepResult, gap_s: float, *, decode_only: bool
+    ) -> Update:
+        """Tell the controller whose actuator shaped this step."""
+        if not self._state.shared and decode_only and flight.decoders and not flight.alone:
+            controller = self._state.lanes.background.controller
+            threads = int(controller.state or 0)
+            return controller.observe(Observation(gap_s, None, flight.target_s, threads, threads))
+        if not (flight.protected and flight.budget is not None):
+            return Update(lane.controller.state, changed=False, reason="not a capped step")
+        if flight.note:
+            return Update(lane.controller.state, changed=False, reason=f"a {flight.note} step")
+        next_call = flight.next_call if flight.next_call is not None else result.completed
+        used = flight.total_tokens - flight.decoders
+        interval_s = next_call - flight.planned_at
+        return lane.controller.observe(Observation(gap_s, interval_s, flight.target_s, flight.budget, used))
+
+    def _account(self, flight: Flight, result: StepResult, service_s: float) -> None:
+        consumed = sum(part.consumed for part in result.segments)
+        wasted = flight.total_tokens - consumed if result.interrupted else 0
+        counters = self._state.counters
+        counters.steps += 1
+        counters.step_s.append(service_s)
+        counters.computed_tokens += consumed + wasted
+        counters.aborted_tokens += wasted
+        if flight.interrupted_at is not None:
+            counters.preemption_s.append(max(0.0, result.completed - flight.interrupted_at))
+        self._state.floor.observe(result.completed, service_s, flight.background_tokens, flight.total_tokens)
+
+    def _settle(self, lane: LaneState, flight: Flight, result: StepResult) -> list[SegmentTrace]:
+        traces = []
+        for (running, segment, decode), part in zip(flight.parts, result.segments, strict=True):
+            running.settle(segment, part.consumed)
+            traces.append(_trace(running, segment.start, len(segment.tokens), part.consumed, decode))
+            if not running.foreground and part.consumed:
+                self._state.background_progress = result.completed
+                self._state.background_prompt_tokens += 0 if decode else part.consumed
+            for position in sorted(part.tokens):
+                self._accept(running, part.tokens[position], part.completed + result.sampling_s)
+            if part.error is not None:
+                self._state.finish(lane, running, Finish.ERROR, result.completed, part.error)
+        if result.lost:
+            self._lose(lane, result.lost)
+        for running, _, _ in flight.parts:
+            if running.in_flight == 0:
+                self._state.retire(lane, running, result.completed)
+        return traces
+
+    def _accept(self, running: Running, token: int, at: float) -> None:
+        if running.ended:
+            return
+        self._state.note_background(at)
+        contended = self._state.background_seen >= running.last_token_at
+        running.tokens.append(token)
+        running.last_token_at = at
+        self._state.delivery.token(running, token, at, contended=contended)
+        if running.task.is_end(token) and not running.task.spec.sampling.ignore_eos:
+            self._state.finish_running(running, Finish.STOP, at)
+        elif len(running.task.record.output_token_ids) >= running.task.spec.max_tokens:
+            self._state.finish_running(running, Finish.LENGTH, at)
+
+    def _lose(self, lane: LaneState, sequences: tuple[int, ...]) -> None:
+        lane.prefixes.forget(sequences)
+        for running in lane.running:
+            if running.sequence in sequences:
+                running.restart()
+
+    def _suspect(self, lane: LaneState, flight: Flight, result: StepResult) -> None:
+        """A step was refused whole: run its tasks one at a time, and end the one that fails alone."""
+        alive = [running for running, _, _ in flight.parts if not running.ended]
+        for running in alive:
+            running.failures += 1
+            if len(flight.parts) == 1 and running.failures >= ATTEMPTS:
+                self._state.finish(lane, running, Finish.ERROR, result.completed, result.error)
+        lane.suspects.extend(running for running in alive if not running.ended and running not in lane.suspects)
+
+
+def _record(
+    flight: Flight,
+    result: StepResult,
+    traces: list[SegmentTrace],
+    gap_s: float,
+    update: Update,
+    overhead_s: float,
+) -> StepRecord:
+    return StepRecord(
+        lane=result.lane,
+        segments=tuple(traces),
+        protected=flight.protected,
+        threads=result.step.threads,
+        budget=flight.budget,
+        observed_s=gap_s,
+        value_after=update.value,
+        update=update.changed,
+        reason=update.reason,
+        submitted=result.submitted,
+        completed=result.completed,
+        sampling_s=result.sampling_s,
+        basis=result.basis.value,
+        interrupted=result.interrupted,
+        error=result.error,
+        plan_s=overhead_s,
+        note=flight.note,
+    )
+
+
+def _trace(running: Running, start: int, tokens: int, consumed: int, decode: bool) -> SegmentTrace:
+    record = running.task.record
+    kind = "decode" if decode else "prefill"
+    return SegmentTrace(record.request_id, record.task_class.value, kind, start, tokens, consumed)

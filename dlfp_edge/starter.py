@@ -1,0 +1,233 @@
+"""What a lane runs next: the limits in force, the plan, the threads, and the step submitted."""
+
+from __future__ import annotations
+
+import time
+
+from dlfp_edge.control import View
+from dlfp_edge.device import CpuTopology
+from dlfp_edge.lane_state import Flight, LaneState
+from dlfp_edge.placement import background_cores
+from dlfp_edge.running import Running
+from dlfp_edge.runtime import Interruptible, Step
+from dlfp_edge.schedule import Limits, Plan, Work, plan
+from dlfp_edge.state import State
+
+SHARED_BOUND = 1.1
+LANES_BOUND = 1.5
+"""Times the target after which the backstop acts; what it then takes still ends the gap within 1.5 T and 2 T."""
+
+BACKSTOPS_A_THREAD = 3
+
+RESERVE_LOW_S, RESERVE_HIGH_S = 0.5, 1.0
+"""A paced stream decodes ahead until it has the second in reserve, and again when it is down to the first."""
+
+RESERVE_MARGIN = 1.5
+"""Times its prediction that a step may take (the worst 1% took up to 1.45 times)."""
+
+
+class Starter:
+    """Plans and submits the steps of an engine's lanes."""
+
+    def __init__(self, state: State, topology: CpuTopology | None) -> None:
+        self._state = state
+        self._cores = background_cores(topology, state.caps.decode_threads) if topology else None
+        self._pinned = False
+
+    def start_steps(self, now: float) -> None:
+        """Submit to every lane what it can run now."""
+        self._state.note_background(now)
+        self._pin_background()
+        for lane in self._state.lanes.all:
+            while len(lane.in_flight) < self._state.caps.depth and self._start(lane, now):
+                pass
+
+    def _start(self, lane: LaneState, now: float) -> bool:
+        began = time.perf_counter()
+        if self._lane_is_held(lane):
+            return False
+        if lane.last_flight is not None and lane.last_flight.next_call is None:
+            lane.last_flight.next_call = now
+        runnable = self._runnable(lane)
+        works = [self._work(lane, running, now) for running in runnable]
+        decoders = sum(1 for work in works if work.foreground and work.decode and work.due)
+        target_s = self._state.targets.target(max(decoders, 1))
+        budget = self._budget(lane, works, decoders, target_s, now)
+        limits = self._limits(lane, runnable, budget, now)
+        step_plan = plan(works, limits)
+        if step_plan is None:
+            return False
+        by_sequence = {running.sequence: running for running in runnable}
+        parts = [
+            (by_sequence[work.sequence], by_sequence[work.sequence].segment(count), work.decode)
+            for work, count in step_plan.parts
+        ]
+        step = Step(tuple(segment for _, segment, _ in parts), self._threads(lane, step_plan, budget))
+        flight = Flight(
+            handle=lane.lane.submit(step),
+            parts=parts,
+            decoders=sum(1 for work, _ in step_plan.parts if work.foreground and work.decode),
+            protected=step_plan.protected,
+            budget=budget,
+            cap_state=lane.controller.state,
+            target_s=target_s,
+            predicted_s=0.0,
+            planned_at=now,
+            plan_s=0.0,
+            submitted=now,
+            note=self._note(lane, step_plan, limits),
+        )
+        flight.predicted_s = lane.cost.predict(flight.decodes, flight.prefill_tokens)
+        flight.bound_s = self._bound_s(lane, flight)
+        self._join(lane, flight)
+        lane.decode_only = lane.decode_only and not flight.decoders
+        flight.plan_s = time.perf_counter() - began
+        return True
+
+    def _lane_is_held(self, lane: LaneState) -> bool:
+        """Whether a lane of background work must wait: by request, to measure alone, or behind the backstop."""
+        if self._state.shared or lane is not self._state.lanes.background:
+            return False
+        return (
+            self._state.held
+            or self._state.solo.active
+            or any(f.backstopped for f in self._state.lanes.foreground.in_flight)
+        )
+
+    def _runnable(self, lane: LaneState) -> list[Running]:
+        """Tasks with something to plan, foreground first; a suspect of a failed step runs alone."""
+        ready = [running for running in lane.running if not running.ended and running.remaining > 0]
+        lane.suspects = [running for running in lane.suspects if not running.ended]
+        if lane.suspects:
+            return [running for running in ready if running is lane.suspects[0]]
+        if self._state.settings.single_class:
+            return ready
+        ready.sort(key=lambda running: not running.foreground)
+        return ready
+
+    def _work(self, lane: LaneState, running: Running, now: float) -> Work:
+        foreground = running.foreground or self._state.settings.single_class
+        decode = running.decoding
+        due, ahead = self._due(lane, running, now) if foreground and decode else (True, True)
+        return Work(running.sequence, foreground, running.planned, running.remaining, decode, due, ahead)
+
+    def _due(self, lane: LaneState, running: Running, now: float) -> tuple[bool, bool]:
+        """Whether a foreground decode must run in the next step, and whether it may."""
+        deadline = running.playout.deadline()
+        if deadline is None:
+            return True, True
+        reserve_s = deadline - now
+        if reserve_s >= RESERVE_HIGH_S:
+            running.ahead = False
+        elif reserve_s <= RESERVE_LOW_S:
+            running.ahead = True
+        if not self._state.shared:
+            return running.ahead, running.ahead
+        needed_s = RESERVE_MARGIN * lane.cost.predict(1, self._state.size.efficient)
+        return reserve_s <= needed_s, running.ahead
+
+    def _budget(
+        self, lane: LaneState, works: list[Work], decoders: int, target_s: float | None, now: float
+    ) -> int | None:
+        in_lane = lane is self._state.lanes.background and not self._state.shared
+        beside = sum(w.remaining for w in works if not (w.foreground and w.decode))
+        most = self._state.caps.prefill_threads if in_lane else self._state.caps.largest_step
+        budget = lane.controller.budget(View(decoders, beside, target_s, most, self._state.caps.tile), now)
+        self._state.counters.resets = sum(state.controller.resets for state in self._state.lanes.all)
+        return budget
+
+    def _limits(self, lane: LaneState, runnable: list[Running], cap: int | None, now: float) -> Limits:
+        background = any(not running.foreground for running in runnable) and not self._state.settings.single_class
+        in_lane = lane is self._state.lanes.background and not self._state.shared
+        held = self._state.shared and self._state.held
+        solo = self._state.shared and self._state.solo.active
+        owed = self._state.shared and self._state.floor.owed(now, waiting=background and not held and not solo)
+        prefill_s = lane.cost.prefill_s
+        isolated = self._state.caps.largest_step
+        if background:
+            isolated = self._isolated(lane, runnable, now)
+        return Limits(
+            cap=None if in_lane else cap,
+            isolated=isolated,
+            largest_step=self._state.caps.largest_step,
+            min_chunk=self._state.caps.min_chunk,
+            tile=self._state.caps.tile,
+            decode_only=lane.decode_only or solo,
+            hold=held,
+            owed=self._state.size.efficient if owed else 0,
+            decode_weight=1.0 if self._state.caps.batched or not prefill_s else lane.cost.decode_s(1) / prefill_s,
+        )
+
+    def _isolated(self, lane: LaneState, runnable: list[Running], now: float) -> int:
+        """Tokens of a step of background work alone: what it may lose, and what the reserve of paced streams covers."""
+        tokens = self._state.size.tokens(lane.cost, now)
+        reserves = [r.playout.deadline() for r in runnable if r.foreground and r.decoding]
+        deadlines = [deadline for deadline in reserves if deadline is not None]
+        if deadlines and lane.cost.prefill_s:
+            slack_s = (min(deadlines) - now) / RESERVE_MARGIN - lane.cost.decode_s(len(deadlines))
+            tokens = min(tokens, max(self._state.size.efficient, int(slack_s / lane.cost.prefill_s)))
+        return tokens
+
+    def _threads(self, lane: LaneState, step_plan: Plan, budget: int | None) -> int:
+        if lane is self._state.lanes.background and not self._state.shared:
+            return self._background_threads(budget)
+        decode_only = all(work.decode for work, _ in step_plan.parts)
+        if self._state.shared:
+            return self._state.caps.solo_threads if decode_only else self._state.caps.prefill_threads
+        if not decode_only and step_plan.total >= self._state.caps.tile:
+            return self._state.caps.prefill_threads
+        alone = not self._state.lanes.background.in_flight
+        return (
+            self._state.caps.solo_threads
+            if alone and self._state.caps.threads_invariant
+            else self._state.caps.decode_threads
+        )
+
+    def _background_threads(self, budget: int | None) -> int:
+        """The share, less one thread for every three backstops in 10 s; all of them when nobody is watching."""
+        if not self._state.lanes.foreground.running:
+            return self._state.caps.prefill_threads
+        fewer = len(self._state.backstops) // BACKSTOPS_A_THREAD
+        return max(1, (budget or self._state.caps.prefill_threads) - fewer)
+
+    def _bound_s(self, lane: LaneState, flight: Flight) -> float | None:
+        """How long the step may run before the backstop acts; None where it does not apply."""
+        if (
+            self._state.caps.interruptible is Interruptible.NO
+            or not flight.decoders
+            or flight.target_s is None
+            or not self._state.lanes.background.controller.steered
+        ):
+            return None
+        if self._state.shared:
+            return SHARED_BOUND * flight.target_s if flight.protected else None
+        if flight.decodes < len(flight.parts) or not self._state.lanes.background.in_flight:
+            return None
+        return LANES_BOUND * flight.target_s
+
+    def _note(self, lane: LaneState, step_plan: Plan, limits: Limits) -> str:
+        if step_plan.floor:
+            self._state.counters.floors += 1
+            return "floor"
+        if lane.decode_only:
+            return "backstop"
+        return "solo" if self._state.solo.active else ""
+
+    def _join(self, lane: LaneState, flight: Flight) -> None:
+        """Put the step in flight; it and the other lanes' steps are no longer alone where there are any."""
+        for other in self._state.lanes.all:
+            if other is not lane and other.in_flight:
+                flight.alone = False
+                for theirs in other.in_flight:
+                    theirs.alone = False
+        lane.in_flight.append(flight)
+        lane.last_flight = flight
+
+    def _pin_background(self) -> None:
+        """Keep the background off the cores the foreground decodes on, while it does."""
+        if self._cores is None or self._state.shared:
+            return
+        wanted = bool(self._state.lanes.foreground.running)
+        if wanted != self._pinned:
+            self._state.lanes.background.lane.pin(self._cores if wanted else None)
+            self._pinned = wanted

@@ -1,0 +1,84 @@
+"""What the parts of the engine share: its lanes, what it has learned, and how a running task ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from math import inf
+
+from dlfp_edge.background import Floor, SoloHold, StepSize
+from dlfp_edge.delivery import Delivery
+from dlfp_edge.lane_state import LaneState
+from dlfp_edge.placement import Lanes
+from dlfp_edge.running import Running
+from dlfp_edge.runtime import Capabilities
+from dlfp_edge.settings import Placement, Settings
+from dlfp_edge.targets import Targets
+from dlfp_edge.task import Class, Finish
+from dlfp_edge.trace import Counters
+
+
+class State:
+    """Changed by the engine's thread alone.
+
+    `held` says that background work is held on request, `backstops` when the backstop last acted, `background_seen`
+    when background work last existed, `background_progress` when it last advanced.
+    """
+
+    def __init__(
+        self,
+        capabilities: Capabilities,
+        lanes: Lanes,
+        settings: Settings,
+        counters: Counters,
+        delivery: Delivery,
+        say: Callable[[str], None],
+    ) -> None:
+        self.caps = capabilities
+        self.lanes = lanes
+        self.settings = settings
+        self.counters = counters
+        self.delivery = delivery
+        self.shared = lanes.placement is Placement.SHARED
+        self.targets = Targets(settings, lanes.placement, capabilities, say)
+        self.size = StepSize(capabilities, shared=self.shared)
+        self.floor = Floor()
+        self.solo = SoloHold()
+        self.backstops: deque[float] = deque()
+        self.held = False
+        self.background_waiting = False
+        self.background_seen = -inf
+        self.background_prompt_tokens = 0
+        self.background_progress = 0.0
+        self.last_gap_s: float | None = None
+
+    def lane_of(self, task_class: Class) -> LaneState:
+        """The lane that runs a class."""
+        return self.lanes.foreground if task_class is Class.FOREGROUND else self.lanes.background
+
+    def note_background(self, now: float) -> None:
+        """Remember when background work last existed (work held on request does not count, unless in flight)."""
+        lane = self.lanes.background
+        running = any(flight.background_tokens for flight in lane.in_flight)
+        if running or (not self.held and (self.background_waiting or lane.has_background())):
+            self.background_seen = now
+
+    def finish(self, lane: LaneState, running: Running, finish: Finish, at: float, error: str | None = None) -> None:
+        if not running.ended:
+            self.finish_running(running, finish, at, error)
+        if running.in_flight == 0:
+            self.retire(lane, running, at)
+
+    def finish_running(self, running: Running, finish: Finish, at: float, error: str | None = None) -> None:
+        running.ended = True
+        self.delivery.finish(running.task, finish, at, error)
+
+    def retire(self, lane: LaneState, running: Running, now: float) -> None:
+        """Free what an ended task held; keep the shared prefix of one that goes on."""
+        if running not in lane.running:
+            return
+        lane.prefixes.harvest(running, now)
+        if running.ended:
+            lane.release(running)
+            if not self.lanes.foreground.count(Class.FOREGROUND) and self.solo.active:
+                self.solo.stop(now)

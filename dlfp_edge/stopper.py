@@ -1,0 +1,120 @@
+"""When a step must be stopped: for an arrival, for an end, and when it stretches a gap past its bound."""
+
+from __future__ import annotations
+
+from dlfp_edge.handle import Task
+from dlfp_edge.lane_state import Flight, LaneState
+from dlfp_edge.runtime import Interruptible
+from dlfp_edge.starter import RESERVE_LOW_S
+from dlfp_edge.state import State
+from dlfp_edge.task import Class, Finish
+
+PREEMPT_S = 0.015
+"""A step with less than this left is let finish."""
+
+BACKSTOP_WINDOW_S = 10.0
+
+
+class Stopper:
+    """Interrupts steps, and knows when the engine must look again although no step ends."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def arrived(self, task: Task, now: float) -> None:
+        """A task was queued: background work in its way is interrupted where steps are shared."""
+        lane = self._state.lane_of(task.task_class)
+        if task.task_class is not Class.FOREGROUND or not self._state.shared or self._state.settings.single_class:
+            return
+        if not lane.fits(task):
+            return
+        for flight in lane.in_flight:
+            if flight.background_tokens:
+                if not flight.decoders and self._preempt(lane, flight, now):
+                    self._state.size.interrupted(now)
+                elif flight.decoders:
+                    self._preempt(lane, flight, now)
+
+    def end(self, task: Task, finish: Finish, now: float, error: str | None) -> None:
+        """End a running task from outside; the step that holds it is stopped where that saves time."""
+        lane = self._state.lane_of(task.task_class)
+        running = next((r for r in lane.running if r.task is task), None)
+        if running is None:
+            self._state.delivery.finish(task, finish, now, error)
+            return
+        for flight in lane.in_flight:
+            if any(part is running for part, _, _ in flight.parts):
+                self._preempt(lane, flight, now)
+        self._state.finish(lane, running, finish, now, error)
+
+    def interrupt_all(self, now: float) -> None:
+        """Stop every step: the engine is closing."""
+        for lane in self._state.lanes.all:
+            for flight in lane.in_flight:
+                self._interrupt(lane, flight, now)
+
+    def enforce_bounds(self, now: float) -> None:
+        """The backstop: a foreground step past its bound is freed of what stretches it."""
+        while self._state.backstops and self._state.backstops[0] < now - BACKSTOP_WINDOW_S:
+            self._state.backstops.popleft()
+        bound = self._bound()
+        if bound is None or now < bound:
+            return
+        lane = self._state.lanes.foreground
+        flight = lane.in_flight[0]
+        flight.backstopped = True
+        self._state.counters.backstops += 1
+        self._state.backstops.append(now)
+        if self._state.shared:
+            lane.decode_only = self._interrupt(lane, flight, now)
+        else:
+            for theirs in self._state.lanes.background.in_flight:
+                self._interrupt(self._state.lanes.background, theirs, now)
+
+    def _bound(self) -> float | None:
+        """When the foreground step that runs now has run too long; None where there is none to stop."""
+        lane = self._state.lanes.foreground
+        if not lane.in_flight:
+            return None
+        flight = lane.in_flight[0]
+        if flight.bound_s is None or flight.backstopped:
+            return None
+        return max(flight.submitted, lane.last_completed) + flight.bound_s
+
+    def next_wake(self, now: float) -> float | None:
+        """When something must happen although no step ends: a bound passes, or a paced stream needs its next token."""
+        bound = self._bound()
+        times = [] if bound is None else [bound]
+        lane = self._state.lanes.foreground
+        if not lane.in_flight:
+            for running in lane.running:
+                deadline = running.playout.deadline()
+                if deadline is not None and not running.ended and running.decoding:
+                    times.append(max(now, deadline - RESERVE_LOW_S))
+        return min(times) if times else None
+
+    def waiting_for(self) -> str:
+        """What background work waits for, for people."""
+        lane = self._state.lanes.background
+        if not lane.has_background():
+            return "it waits for free KV cells or a free sequence"
+        if lane.in_flight:
+            return "its step is in flight and gets no CPU time"
+        return "foreground work leaves it no step"
+
+    def _preempt(self, lane: LaneState, flight: Flight, now: float) -> bool:
+        """Interrupt a step unless it is about to end anyway."""
+        elapsed_s = now - flight.submitted
+        if max(flight.predicted_s - elapsed_s, 0.1 * elapsed_s) <= PREEMPT_S:
+            return False
+        if not self._interrupt(lane, flight, now):
+            return False
+        self._state.counters.preemptions += 1
+        return True
+
+    def _interrupt(self, lane: LaneState, flight: Flight, now: float) -> bool:
+        if self._state.caps.interruptible is Interruptible.NO or flight.interrupted_at is not None:
+            return False
+        flight.interrupted_at = now
+        lane.lane.interrupt(flight.handle)
+        return True
