@@ -1,0 +1,73 @@
+"""Benches, comparisons and models, as far as they go without a real model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dlfp_edge.bench.busy import busy_cores
+from dlfp_edge.bench.loading import load_runtime
+from dlfp_edge.bench.overhead import decode_steps_s, overhead
+from dlfp_edge.bench.report import quantiles_ms
+
+from .conftest import Cli
+
+
+def test_curve(cli: Cli, tmp_path: Path) -> None:
+    said = cli("bench", "curve", "--runtime", "simulated", "--largest", "128", "--out", "b")
+    assert said.code == 0
+    assert "simulated" in said.out
+    document = json.loads((tmp_path / "b" / "curve.json").read_text())
+    assert document["simulated"] is True
+    assert [row["tokens"] for row in document["rows"]] == [*range(1, 65), 128]
+    assert document["rows"][0]["1 thread"] == pytest.approx(18.0, abs=0.1)
+    assert (tmp_path / "b" / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_json(cli: Cli) -> None:
+    said = cli("bench", "curve", "--runtime", "simulated", "--largest", "4", "--threads", "1", "--json")
+    assert [row["tokens"] for row in json.loads(said.out)["rows"]] == [1, 2, 3, 4]
+
+
+def test_overhead() -> None:
+    real_s = decode_steps_s(load_runtime("simulated"), [1, 8])
+    assert real_s[8] > real_s[1] > 0
+    report = overhead([1, 8], 20, real_s)
+    for row in report.as_json()["rows"]:
+        assert row["steps"] >= 20
+        assert row["share %"] > 0
+
+
+def test_compare(cli: Cli, tmp_path: Path) -> None:
+    said = cli(
+        "compare", "--runtime", "simulated", "--settings", "lanes/dlfp,shared/unlimited", "--rounds", "1",
+        "--window", "4s", "--pace", "off,12", "--out", "c", "--json",
+    )  # fmt: skip
+    document = json.loads(said.out)
+    assert said.code == 0
+    labels = {row["setting"] for row in document["rows"]}
+    assert {"lanes/dlfp unpaced", "lanes/dlfp at 12/s", "shared/unlimited unpaced"} <= labels
+    assert document["baseline"] == "shared/unlimited unpaced"
+    assert (tmp_path / "c" / "frontier.png").exists()
+
+
+def test_busy_processes_end() -> None:
+    import psutil
+
+    with busy_cores([0], at_most_s=20) as count:
+        children = psutil.Process().children()
+        assert count == 1
+        assert children
+    assert not any(child.is_running() for child in children)
+
+
+def test_quantiles_of_nothing() -> None:
+    assert all(value != value for value in quantiles_ms([]))
+
+
+def test_models_list(cli: Cli) -> None:
+    pytest.importorskip("llama_cpp")
+    document = json.loads(cli("models", "list", "--json").out)
+    assert "qwen3-0.6b" in document["shapes"]

@@ -1,0 +1,161 @@
+"""Every wrong input costs one clear line and exit code 2, before anything is loaded where that is possible."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import Cli, Said
+
+SIMULATED = ("--runtime", "simulated")
+STREAM = '[[stream]]\nname = "a"\nclass = "foreground"\nclients = 1\nprompt_tokens = 8\nmax_tokens = 8\n'
+
+
+def assert_one_line(said: Said, *words: str) -> None:
+    assert said.code == 2
+    assert said.out == ""
+    lines = [line for line in said.err.splitlines() if not line.endswith("…")]
+    assert len(lines) == 1, said.err
+    assert lines[0].startswith("dlfp-edge: error: ")
+    for word in words:
+        assert word in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "chat-injest"], ["chat-injest", "chat-ingest"]),
+        (["run", "--controller", "dlpf"], ["dlpf", "dlfp"]),
+        (["run", "--setting", "lans/dlfp"], ["lans", "lanes"]),
+        (["run", "--setting", "shared/unlimted"], ["unlimted", "unlimited"]),
+        (["run", "--controller", "fixed:0"], ["fixed:0"]),
+        (["run", "--controller", "fixed:many"], ["fixed:many"]),
+        (["run", "--placement", "lanes", "--controller", "fixed:8"], ["shared"]),
+        (["run", "--preset", "egde"], ["egde", "edge"]),
+        (["run", "--set", "c_mim=3", "--placement", "shared"], ["c_mim", "c_min"]),
+        (["run", "--set", "c_min"], ["NAME=VALUE"]),
+        (["run", "--set", "c_min=low"], ["c_min", "low"]),
+        (["run", "--target-itl", "-80ms"], ["--target-itl", "-80ms"]),
+        (["run", "--target-itl", "0ms"], ["--target-itl", "above zero"]),
+        (["run", "--target-itl", "soon"], ["--target-itl", "soon"]),
+        (["run", "--target-itl", "80"], ["--target-itl", "80ms"]),
+        (["run", "--target-itl", "80ms", "--slowdown", "2"], ["only one"]),
+        (["run", "--slowdown", "0.5"], ["--slowdown"]),
+        (["run", "--pace", "-1"], ["--pace"]),
+        (["run", "--duration", "0"], ["--duration"]),
+        (["run", "--scale", "0"], ["--scale"]),
+        (["run", "--scale", "nan"], ["--scale"]),
+        (["run", "--threads", "0"], ["--threads"]),
+        (["run", "--ctx", "0"], ["--ctx"]),
+        (["run", "--foreground", ""], ["--foreground", "empty"]),
+        (["run", "--foreground", "@nowhere.txt"], ["nowhere.txt"]),
+        (["run", "--background", "nowhere.txt"], ["--background", "nowhere.txt"]),
+        (["run", "--background-prompt", "Summarise"], ["--background"]),
+        (["run", "demo", "--foreground", "Hello"], ["demo"]),
+        (["run", "--runtime", "lama_cpp"], ["llama_cpp"]),
+        (["run", *SIMULATED, "--runtime-option", "mode=fast"], ["fast"]),
+        (["run", *SIMULATED, "--runtime-option", "mode"], ["NAME=VALUE"]),
+        (["run", "nowhere.toml"], ["nowhere.toml"]),
+        (["run", "--fast"], ["--fast"]),
+        (["run", "--seed", "x"], ["--seed"]),
+        (["rum"], ["rum"]),
+        (["bench"], ["command"]),
+        (["bench", "overhead", "--streams", "1,none"], ["--streams"]),
+        (["bench", "preempt", "--periods", "0"], ["--periods"]),
+        (["compare", "demo", "--settings", "lanes/dlfp,shard/dlfp"], ["shard", "shared"]),
+        (["compare", "demo", "--rounds", "0"], ["--rounds"]),
+    ],
+)
+def test_wrong_words(cli: Cli, arguments: list[str], words: list[str]) -> None:
+    assert_one_line(cli(*arguments), *words)
+
+
+def test_no_folder_stays_behind(cli: Cli, tmp_path: Path) -> None:
+    cli("run", "--model", "nowhere.gguf", "--out", "left")
+    assert not (tmp_path / "left").exists()
+
+
+def test_out_that_cannot_be_written(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert_one_line(cli("run", *SIMULATED, "--out", "file/run"), "--out", "file/run")
+
+
+def test_unreadable_background_file(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\xff\xfe")
+    assert_one_line(cli("run", *SIMULATED, "--background", "picture.png"), "picture.png", "UTF-8")
+
+
+def test_empty_background_folder(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    assert_one_line(cli("run", *SIMULATED, "--background", "notes"), "notes")
+
+
+def test_prompt_longer_than_the_context(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("word " * 2000)
+    said = cli("run", *SIMULATED, "--quiet", "--ctx", "2048", "--foreground", "@long.txt")
+    assert_one_line(said, "9999 tokens", "--ctx")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('name = "w"\ndescription = "d"\nduraton_s = 5.0\n' + STREAM, ["duraton_s", "duration_s"]),
+        ('name = "w"\ndescription = "d"\nduration_s = 5.0\n' + STREAM + "pase = 3.0\n", ["pase", "pace"]),
+        ("name = ", ["TOML"]),
+    ],
+)
+def test_workload_file(cli: Cli, tmp_path: Path, text: str, words: list[str]) -> None:
+    (tmp_path / "own.toml").write_text(text)
+    assert_one_line(cli("run", *SIMULATED, "own.toml"), "own.toml", *words)
+
+
+@pytest.mark.parametrize("content", [b"GGUF\x03\x00\x00\x00\x10\x00", b"just some text\n", b""])
+def test_broken_model_files(cli: Cli, tmp_path: Path, content: bytes) -> None:
+    pytest.importorskip("llama_cpp")
+    (tmp_path / "model.gguf").write_bytes(content)
+    assert_one_line(cli("run", "--model", "model.gguf"), "model.gguf")
+
+
+def test_missing_model(cli: Cli) -> None:
+    pytest.importorskip("llama_cpp")
+    assert_one_line(cli("run", "--model", "nowhere.gguf"), "nowhere.gguf")
+
+
+def test_unknown_shape(cli: Cli) -> None:
+    pytest.importorskip("llama_cpp")
+    assert_one_line(cli("models", "synth", "qwen3-0.6", "--out", "m.gguf"), "qwen3-0.6")
+
+
+def test_as_a_process() -> None:
+    done = _process("run", "--controller", "nope")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_traceback_only_when_asked_for() -> None:
+    done = _process("run", "--controller", "nope", DLFP_EDGE_DEBUG="1")
+    assert "Traceback" in done.stderr
+
+
+def test_help_teaches() -> None:
+    done = _process("run", "--help")
+    assert done.returncode == 0
+    for word in ("Examples", "lanes", "shared", "ITL", "TTFT"):
+        assert word in done.stdout
+
+
+def _process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dlfp_edge.cli.main", *arguments],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

@@ -1,0 +1,122 @@
+"""`dlfp-edge run` on the simulated runtime: what it prints, what it writes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from .conftest import Cli
+
+RUN = ("run", "chat-ingest", "--runtime", "simulated", "--out", "files")
+
+
+def test_json_is_one_document_and_nothing_else(cli: Cli) -> None:
+    said = cli(*RUN, "--duration", "5", "--json")
+    document = json.loads(said.out)
+    assert said.code == 0
+    assert document["simulated"] is True
+    assert document["stopped"] is False
+    assert document["out"] == "files"
+    assert document["foreground"]["itl_ms"]["count"] > 0
+
+
+def test_files(cli: Cli, tmp_path: Path) -> None:
+    document = json.loads(cli(*RUN, "--duration", "5", "--json").out)
+    summary = json.loads((tmp_path / "files" / "summary.json").read_text())
+    assert summary == {key: document[key] for key in summary}
+    manifest = json.loads((tmp_path / "files" / "manifest.json").read_text())
+    assert manifest["workload"]["name"] == "chat-ingest"
+    for name in ("steps.jsonl", "requests.jsonl"):
+        for line in (tmp_path / "files" / name).read_text().splitlines():
+            json.loads(line)
+
+
+def test_table_says_that_it_is_simulated(cli: Cli) -> None:
+    said = cli(*RUN, "--duration", "5")
+    assert said.code == 0
+    assert "simulated" in said.out
+    assert "gap between tokens (ITL)" in said.out
+    assert "documents/min" in said.out
+    assert "files/" in said.out
+    assert all("simulated" in line for line in said.err.splitlines())
+
+
+def test_quiet_says_nothing_on_the_way(cli: Cli) -> None:
+    assert cli(*RUN, "--duration", "5", "--quiet").err == ""
+
+
+def test_same_seed_same_figures(cli: Cli) -> None:
+    first, second = (json.loads(cli(*RUN, "--duration", "5", "--seed", "3", "--json").out) for _ in range(2))
+    assert first["foreground"]["itl_ms"] == second["foreground"]["itl_ms"]
+
+
+def test_settings_reach_the_engine(cli: Cli) -> None:
+    options = ("--setting", "shared/fixed:32", "--target-itl", "90ms", "--pace", "12", "--scale", "0.5")
+    document = json.loads(cli(*RUN, "--duration", "5", *options, "--json").out)
+    assert document["controller"] == "shared/fixed:32"
+    assert document["target_itl_ms"] == 90
+    assert document["scale"] == 0.5
+    assert document["foreground"]["shown_itl_ms"]["count"] > 0
+
+
+def test_a_token_cap_means_shared_steps(cli: Cli) -> None:
+    document = json.loads(cli(*RUN, "--duration", "5", "--controller", "fixed:32", "--json").out)
+    assert document["placement"] == "shared"
+
+
+def test_own_prompts_and_files(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    for index in range(3):
+        (tmp_path / "notes" / f"{index}.txt").write_text(f"note {index} " * 50)
+    (tmp_path / "question.txt").write_text("What is in the notes?")
+    own = ("--foreground", "Hello there", "--foreground", "@question.txt", "--background", "notes")
+    said = cli("run", "--runtime", "simulated", *own, "--background-prompt", "Shorten:", "--out", "files", "--json")
+    document = json.loads(said.out)
+    assert document["foreground"]["requests"] == 2
+    assert document["background"]["requests"] == 3
+    assert document["background"]["cancelled"] == 0
+
+
+def test_interrupt_still_writes_the_summary(tmp_path: Path) -> None:
+    process = _start(tmp_path)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert json.loads(out)["stopped"] is True
+    assert json.loads((tmp_path / "files" / "summary.json").read_text())["steps"] > 0
+    assert "Traceback" not in err
+
+
+def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
+    process = _start(tmp_path)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+
+
+def _start(folder: Path) -> subprocess.Popen[str]:
+    """A run that would take very long, once it is under way."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dlfp_edge.cli.main", *RUN, "--duration", "100h", "--json"],
+        cwd=folder,
+        env=dict(os.environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 30
+    while not (folder / "files" / "steps.jsonl").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(0.5)
+    return process
