@@ -35,6 +35,9 @@ class Committer:
         traces = self._settle(lane, flight, result)
         if result.error is not None:
             self._suspect(lane, flight, result)
+        elif lane.suspects:
+            # It ran alone: whatever the step was refused for, this task need not be the reason.
+            lane.suspects = [running for running in lane.suspects if running is not flight.parts[0][0]]
         overhead_s = flight.plan_s + time.perf_counter() - began
         self._state.counters.plan_s.append(overhead_s)
         if on_step is not None:

@@ -26,7 +26,6 @@ class Flight:
     decoders: int
     protected: bool
     budget: int | None
-    cap_state: float | None
     target_s: float | None
     predicted_s: float
     planned_at: float

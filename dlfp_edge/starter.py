@@ -69,7 +69,6 @@ class Starter:
             decoders=sum(1 for work, _ in step_plan.parts if work.foreground and work.decode),
             protected=step_plan.protected,
             budget=budget,
-            cap_state=lane.controller.state,
             target_s=target_s,
             predicted_s=0.0,
             planned_at=now,

@@ -1,0 +1,98 @@
+"""The planner: pure, so checked on any state that can be drawn."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlfp_edge.schedule import Limits, Work, plan
+
+
+@st.composite
+def works(draw: st.DrawFn) -> list[Work]:
+    found = []
+    for sequence in range(draw(st.integers(0, 12))):
+        foreground, decode = draw(st.booleans()), draw(st.booleans())
+        remaining = 1 if decode else draw(st.integers(1, 3000))
+        due = draw(st.booleans()) if foreground and decode else True
+        ahead = due or draw(st.booleans())
+        found.append(Work(sequence, foreground, draw(st.integers(0, 500)), remaining, decode, due, ahead))
+    return sorted(found, key=lambda work: not work.foreground)
+
+
+limits = st.builds(
+    Limits,
+    cap=st.one_of(st.none(), st.integers(1, 500)),
+    isolated=st.integers(1, 2048),
+    largest_step=st.integers(64, 2048),
+    min_chunk=st.sampled_from([1, 8]),
+    tile=st.sampled_from([1, 16]),
+    decode_only=st.booleans(),
+    hold=st.booleans(),
+    owed=st.sampled_from([0, 64]),
+    decode_weight=st.sampled_from([1.0, 6.0]),
+)
+
+
+@given(works=works(), limits=limits)
+def test_a_step_is_legal_and_keeps_its_promises(works: list[Work], limits: Limits) -> None:
+    step = plan(works, limits)
+    if step is None:
+        waiting = [w for w in works if (w.foreground or not limits.hold) and (not w.decode or w.due or w.ahead)]
+        short = [w for w in waiting if not w.decode and w.remaining > limits.largest_step]
+        assert not waiting or short, "there was work and no step"
+        return
+    parts = {work.sequence: count for work, count in step.parts}
+    assert len(parts) == len(step.parts), "two segments of one sequence"
+    assert 0 < step.total <= limits.largest_step
+    assert all(1 <= count <= work.remaining for work, count in step.parts)
+    due = [w for w in works if w.foreground and w.decode and w.due]
+    assert all(w.sequence in parts for w in due), "a due decode was left out"
+    if limits.hold:
+        assert all(work.foreground for work, _ in step.parts)
+    decodes = sum(1 for work, _ in step.parts if work.foreground and work.decode)
+    if due and limits.decode_only:
+        assert decodes == len(step.parts)
+    if due and limits.cap is not None and not step.floor:
+        assert step.total - decodes <= max(limits.cap, 2 * limits.min_chunk - 1 if limits.min_chunk > 1 else 0)
+    for work, count in step.parts:
+        if not work.decode and work.remaining >= limits.min_chunk:
+            left = work.remaining - count
+            assert count >= limits.min_chunk
+            assert left == 0 or left >= limits.min_chunk, "a tail too short to be legal"
+
+
+@given(works=works(), limits=limits)
+def test_a_foreground_prefill_alone_shares_its_steps_with_nobody(works: list[Work], limits: Limits) -> None:
+    works = [w for w in works if not (w.foreground and w.decode)]
+    step = plan(works, limits)
+    if step is not None and not limits.owed and any(w.foreground for w in works):
+        assert all(work.foreground for work, _ in step.parts)
+
+
+def test_the_budget_goes_to_foreground_prefill_then_decodes_then_background_prefill() -> None:
+    decoder = Work(0, True, 10, 1, True)
+    prompt = Work(1, True, 0, 20, False)
+    waves = [Work(2 + i, False, 50, 1, True) for i in range(8)]
+    document = Work(20, False, 0, 1000, False)
+    step = plan([decoder, prompt, *waves, document], Limits(cap=30, isolated=512, largest_step=2048))
+    assert step is not None
+    assert [(work.sequence, count) for work, count in step.parts] == [
+        (0, 1),
+        (1, 20),
+        (2, 1),
+        (3, 1),
+        (4, 1),
+        (5, 1),
+        (6, 1),
+        (20, 5),
+    ]
+
+
+def test_background_alone_fills_a_whole_tile_and_every_decode_rides_along() -> None:
+    waves = [Work(i, False, 50, 1, True) for i in range(3)]
+    document = Work(9, False, 0, 1000, False)
+    step = plan([*waves, document], Limits(cap=None, isolated=130, largest_step=2048, tile=16))
+    assert step is not None
+    assert step.total == 128
+    assert len(step.parts) == 4
