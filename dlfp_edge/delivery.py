@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from dlfp_edge.handle import Task
 from dlfp_edge.running import Running
@@ -14,7 +15,8 @@ from dlfp_edge.task import Finish
 class Delivery:
     """Releases tokens when they are due; `ended` is called once a task's last token is out."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
         self.ended: Callable[[Task], None] = lambda task: None
         self._due: list[tuple[float, int, Task, int]] = []
         self._order = itertools.count()
@@ -60,16 +62,29 @@ class Delivery:
     def _show_now(self, task: Task, now: float) -> None:
         for index in range(len(task.record.shown_times), len(task.record.token_times)):
             task.record.shown_times.append(now)
-            task.release(index, last=index == len(task.record.token_times) - 1)
+            self._release(task, index, last=index == len(task.record.token_times) - 1)
 
     def _show(self, task: Task, index: int, at: float) -> None:
         record = task.record
         record.shown_times.append(at)
         last = record.finish is not None and index == len(record.token_times) - 1
-        task.release(index, last=last)
+        self._release(task, index, last=last)
         if last:
             self._close(task)
 
+    def _release(self, task: Task, index: int, *, last: bool) -> None:
+        with self._reader_of(task):
+            task.release(index, last=last)
+
     def _close(self, task: Task) -> None:
-        task.end()
+        with self._reader_of(task):
+            task.end()
         self.ended(task)
+
+    @contextmanager
+    def _reader_of(self, task: Task) -> Iterator[None]:
+        """A caller's callback that raises must not stop the engine, and with it everybody else's tasks."""
+        try:
+            yield
+        except Exception as error:
+            self._say(f"a callback of {task.request_id} failed: {type(error).__name__}: {error}")

@@ -51,7 +51,7 @@ class Engine:
         self.placement: Placement = self._lanes.placement
         self.controller_name = f"{self.placement.value}/{self._lanes.background.controller.name}"
         self._queues: Queues[Task] = Queues(settings.queue_limit)
-        self._delivery = Delivery()
+        self._delivery = Delivery(self._say)
         self._state = State(runtime.capabilities, self._lanes, settings, self.counters, self._delivery, self._say)
         self._starter = Starter(self._state, topology)
         self._committer = Committer(self._state)
@@ -251,6 +251,9 @@ class Engine:
         most = min(lane.lane.sequence_context, lane.cells)
         if not spec.prompt:
             raise UsageError("the prompt is empty: give it at least one token")
+        if not 0 <= min(spec.prompt) <= max(spec.prompt) < self.runtime.tokenizer.vocabulary:
+            last = self.runtime.tokenizer.vocabulary - 1
+            raise UsageError(f"the prompt holds a token id outside 0..{last}: tokenise it for this model")
         if spec.max_tokens < 1:
             raise UsageError(f"max_tokens is {spec.max_tokens}: ask for at least 1")
         if len(spec.prompt) + spec.max_tokens > most:

@@ -118,10 +118,10 @@ class Task:
 
     def release(self, index: int, *, last: bool) -> None:
         """Show token `index` to the readers (called by the engine, which calls `end` right after the last one)."""
-        if self._on_token is not None:
-            self._on_token(self.record, index)
         if not last:
             self._announce(index + 1, done=False)
+        if self._on_token is not None:
+            self._on_token(self.record, index)
 
     def end(self) -> None:
         """Tell the readers that nothing follows (called by the engine, once)."""

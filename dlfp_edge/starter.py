@@ -190,13 +190,14 @@ class Starter:
         return max(1, (budget or self._state.caps.prefill_threads) - fewer)
 
     def _bound_s(self, lane: LaneState, flight: Flight) -> float | None:
-        """How long the step may run before the backstop acts; None where it does not apply."""
-        if (
-            self._state.caps.interruptible is Interruptible.NO
-            or not flight.decoders
-            or flight.target_s is None
-            or not self._state.lanes.background.controller.steered
-        ):
+        """How long the step may run before the backstop acts; None where it does not apply.
+
+        A target that decoding alone misses cannot be enforced, and what the floor grants is not taken back.
+        """
+        steered = self._state.lanes.background.controller.steered
+        if self._state.caps.interruptible is Interruptible.NO or not steered or not flight.decoders:
+            return None
+        if flight.target_s is None or flight.note == "floor" or not self._state.targets.feasible(flight.decoders):
             return None
         if self._state.shared:
             return SHARED_BOUND * flight.target_s if flight.protected else None

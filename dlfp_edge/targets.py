@@ -22,6 +22,11 @@ class Targets:
         self._slowdown = settings.slowdown or SLOWDOWN[placement]
         self._say = say
 
+    def feasible(self, decoders: int) -> bool:
+        """Whether this many decoders could meet the target with nothing beside them."""
+        alone_s, target_s = self.decode_only.estimate(decoders), self.target(decoders)
+        return alone_s is None or target_s is None or alone_s <= target_s
+
     def target(self, decoders: int) -> float | None:
         """Seconds; None while nothing has been measured and no absolute target was given."""
         alone_s = self.decode_only.estimate(decoders)

@@ -1,0 +1,231 @@
+"""What callers of the engine rely on, on virtual time where time matters and in threads where it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from dlfp_edge import Class, DlfpError, EngineClosed, Finish, QueueFull, Sampling, UsageError, open_engine
+from dlfp_edge.device import CpuTopology
+from dlfp_edge.engine import Engine
+from dlfp_edge.placement import background_cores
+from dlfp_edge.runtimes.simulated import SimulatedRuntime
+from dlfp_edge.settings import Placement, Settings
+from dlfp_edge.task import TaskSpec
+from dlfp_edge.trace import StepRecord
+
+ENDLESS = Sampling(ignore_eos=True)
+
+
+def spec(length: int = 64, task_class: Class = Class.FOREGROUND, max_tokens: int = 16, **more: object) -> TaskSpec:
+    return TaskSpec(tuple(i % 200 for i in range(length)), task_class, max_tokens, ENDLESS, **more)  # type: ignore[arg-type]
+
+
+def engine_on(mode: str, controller: str = "auto", **settings: object) -> Engine:
+    placement = Placement.LANES if mode in ("lanes", "rigid") else Placement.SHARED
+    return Engine(SimulatedRuntime(mode=mode), Settings(placement=placement, controller=controller, **settings))  # type: ignore[arg-type]
+
+
+def test_iterating_in_threads_and_coroutines_gives_the_record() -> None:
+    with open_engine(runtime="simulated") as edge:
+        task = edge.submit([1, 2, 3], max_tokens=20, sampling=ENDLESS)
+        other = edge.submit([1, 2, 3], task_class="background", max_tokens=20, sampling=ENDLESS)
+
+        async def collect() -> list[int]:
+            return [token.id async for token in other]
+
+        assert [token.id for token in task] == task.record.output_token_ids
+        assert asyncio.run(collect()) == other.record.output_token_ids
+        assert task.record.output_token_ids == other.record.output_token_ids
+        assert [token.id for token in task] == task.record.output_token_ids, "a second reader sees the whole answer"
+
+
+def test_many_threads_can_submit_at_once() -> None:
+    with open_engine(runtime="simulated") as edge:
+        found = []
+        threads = [
+            threading.Thread(
+                target=lambda i=i: found.append(edge.submit([i, 1], max_tokens=5, sampling=ENDLESS).wait(30))
+            )
+            for i in range(20)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len({record.request_id for record in found}) == 20
+    assert all(record.finish is Finish.LENGTH for record in found)
+
+
+def test_closing_ends_what_is_left_and_refuses_more() -> None:
+    engine = engine_on("lanes")
+    tasks = [engine.submit(spec(task_class=member, max_tokens=100)) for member in Class for _ in range(20)]
+    engine.run_until(lambda: engine.clock.now() > 0.2)
+    engine.close()
+    assert all(task.record.finish is Finish.CANCELLED for task in tasks if task.record.finish is not Finish.LENGTH)
+    assert all(task.done for task in tasks)
+    with pytest.raises(EngineClosed):
+        engine.submit(spec())
+
+
+def test_a_full_queue_refuses_clearly_and_loses_nothing() -> None:
+    engine = engine_on("batched", queue_limit=3)
+    accepted = [engine.submit(spec(task_class=Class.BACKGROUND)) for _ in range(3)]
+    with pytest.raises(QueueFull, match="3 background tasks wait"):
+        engine.submit(spec(task_class=Class.BACKGROUND))
+    assert engine.submit(spec()).request_id, "the other class still has room"
+    engine.run_until(lambda: False)
+    assert all(task.record.finish is Finish.LENGTH for task in accepted)
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (TaskSpec(()), "empty"),
+        (TaskSpec((1,), max_tokens=0), "max_tokens"),
+        (TaskSpec((1,) * 50_000), "--ctx"),
+        (TaskSpec((1, 2), pace=-1.0), "pace"),
+        (TaskSpec((1, 2), shared_prefix=2), "shared_prefix"),
+    ],
+)
+def test_a_task_that_can_never_run_is_refused_at_once(bad: TaskSpec, says: str) -> None:
+    engine = engine_on("batched")
+    with pytest.raises(UsageError, match=says):
+        engine.submit(bad)
+    engine.close()
+
+
+def test_a_deadline_ends_a_task_wherever_it_is() -> None:
+    engine = engine_on("batched", foreground_sequences=1)
+    running = engine.submit(spec(max_tokens=1000, deadline_s=1.0))
+    waiting = engine.submit(spec(max_tokens=1000, deadline_s=1.0))
+    engine.run_until(lambda: False)
+    for task in (running, waiting):
+        assert task.record.finish is Finish.DEADLINE
+        assert task.record.failed
+        assert task.record.finished == pytest.approx(1.0, abs=0.1)
+    assert running.record.output_token_ids, "what was produced in time is kept"
+    engine.close()
+
+
+def test_an_arrival_interrupts_background_work_in_shared_steps() -> None:
+    engine = engine_on("batched")
+    engine.submit(spec(2000, Class.BACKGROUND))
+    chat: list[object] = []
+    engine.call_at(0.3, lambda: chat.append(engine.submit(spec(16))))
+    engine.run_until(lambda: False)
+    assert engine.counters.preemptions == 1
+    assert engine.counters.aborted_tokens > 0
+    engine.close()
+
+
+def test_single_class_mode_interrupts_nobody_and_keeps_arrival_order() -> None:
+    engine = engine_on("batched", "unlimited", single_class=True)
+    document = engine.submit(spec(2000, Class.BACKGROUND))
+    engine.call_at(0.3, lambda: engine.submit(spec(16)) and None)
+    engine.run_until(lambda: False)
+    assert engine.counters.preemptions == 0
+    assert document.record.finish is Finish.LENGTH
+    engine.close()
+
+
+def test_a_single_session_is_the_same_under_every_controller() -> None:
+    def steps(mode: str, controller: str) -> list[tuple[int, ...]]:
+        engine, seen = engine_on(mode, controller), list[StepRecord]()
+        engine.on_step = seen.append
+        engine.submit(spec(300, max_tokens=40))
+        engine.run_until(lambda: False)
+        engine.close()
+        return [tuple(segment.tokens for segment in step.segments) for step in seen]
+
+    plain = steps("batched", "unlimited")
+    for mode, controller in [("batched", "fixed:4"), ("batched", "dlfp"), ("lanes", "dlfp"), ("lanes", "static")]:
+        assert steps(mode, controller) == plain
+
+
+def test_a_shared_instruction_is_computed_once() -> None:
+    engine = engine_on("lanes")
+    instruction = tuple(range(100))
+    tasks = [
+        engine.submit(TaskSpec((*instruction, i, 5, 6), Class.BACKGROUND, 4, ENDLESS, shared_prefix=100))
+        for i in range(6)
+    ]
+    engine.run_until(lambda: False)
+    cached = [task.record.cached_prompt_tokens for task in tasks]
+    assert sorted(cached) == [0, 100, 100, 100, 100, 100]
+    engine.close()
+
+
+def test_the_floor_holds_when_the_target_leaves_nothing() -> None:
+    engine = engine_on("batched", "dlfp", target_itl_s=0.001, foreground_sequences=4)
+    seen: list[StepRecord] = []
+    engine.on_step = seen.append
+    for _ in range(4):
+        engine.submit(spec(64, max_tokens=2000))
+    engine.submit(spec(20_000 // 4, Class.BACKGROUND))
+    engine.run_until(lambda: engine.clock.now() > 45)
+    background = sum(s.consumed for step in seen for s in step.segments if s.task_class == "background")
+    engine.close()
+    assert background * 0.0021 >= 0.04 * 45
+    assert any("infeasible" in message for message in engine.messages)
+
+
+def test_a_runtime_that_breaks_ends_every_task_with_the_reason() -> None:
+    runtime = SimulatedRuntime(mode="batched")
+    engine = Engine(runtime, Settings(placement=Placement.SHARED))
+
+    def broken(until: float | None) -> list[object]:
+        raise OSError("the device is gone")
+
+    runtime.wait = broken  # type: ignore[assignment,method-assign]
+    task = engine.submit(spec())
+    engine.start()
+    assert task.wait(10).finish is Finish.ERROR
+    assert "the device is gone" in str(task.record.error)
+    with pytest.raises(DlfpError, match="the device is gone"):
+        list(task)
+    engine.close()
+
+
+def test_a_reader_that_fails_does_not_stop_the_others() -> None:
+    engine = engine_on("lanes")
+
+    def careless(*_: object) -> None:
+        raise RuntimeError("reader's fault")
+
+    bad = engine.submit(spec(), on_token=careless)
+    good = engine.submit(spec())
+    engine.run_until(lambda: False)
+    assert good.record.finish is Finish.LENGTH
+    assert bad.record.finish is not None
+    engine.close()
+
+
+def test_a_paced_stream_is_shown_on_its_schedule() -> None:
+    engine = engine_on("lanes")
+    task = engine.submit(spec(max_tokens=60, pace=12.0))
+    for _ in range(4):
+        engine.submit(spec(1500, Class.BACKGROUND))
+    engine.run_until(lambda: False)
+    gaps = [b - a for a, b in zip(task.record.shown_times, task.record.shown_times[1:], strict=False)]
+    assert max(gaps) <= 1 / 12 + 0.015
+    assert min(gaps) >= 1 / 12 - 0.001
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("topology", "decoding", "expected"),
+    [
+        (CpuTopology((0, 1), None, ((0,), (1,)), (0, 1)), 1, None),
+        (CpuTopology((0, 1, 2, 3), None, ((0, 2), (1, 3)), (0, 1, 2, 3)), 1, (1, 3)),
+        (CpuTopology((0, 1, 2, 3), None, ((0,), (1,), (2,), (3,)), (0, 1)), 1, (2, 3)),
+        (CpuTopology((0, 1), None, ((0, 1),), (0, 1)), 1, None),
+    ],
+)
+def test_background_keeps_off_the_cores_that_decode(
+    topology: CpuTopology, decoding: int, expected: tuple[int, ...] | None
+) -> None:
+    assert background_cores(topology, decoding) == expected
