@@ -18,13 +18,13 @@ from dlfp_edge.runtime import (
     StepResult,
 )
 
+from .checks import check_open, check_outside, check_step
 from .contention import Demand
 from .cost import CostModel
 from .flight import Flight, batch, one_by_one
 from .kv import KvCache
 from .mode import Mode
 from .timeline import Timeline
-from .tokens import VOCABULARY
 
 
 @dataclass(slots=True)
@@ -68,7 +68,9 @@ class SimulatedLane:
     def submit(self, step: Step) -> int:
         world = self._world
         world.timeline.catch_up()
-        self._validate(step)
+        if self._shut:
+            raise ValueError("the lane is shut")
+        check_step(step, self._pending, self.kv, world.mode)
         now = world.timeline.clock.now()
         order, marks, work = (
             batch(step, world.cost, world.mode.ubatch) if world.mode.batched else one_by_one(step, world.cost)
@@ -113,12 +115,14 @@ class SimulatedLane:
         self.kv.open(sequence, salt, 0.0 if sampling.ignore_eos else self._world.end_probability)
 
     def close(self, sequence: int) -> None:
-        self._require_outside(sequence)
+        self._world.timeline.catch_up()
+        check_outside(sequence, self._pending)
         self.kv.close(sequence)
 
     def truncate(self, sequence: int, length: int) -> None:
-        self._require_outside(sequence)
-        self._require_open(sequence)
+        self._world.timeline.catch_up()
+        check_outside(sequence, self._pending)
+        check_open(sequence, self.kv)
         if not 0 <= length <= self.kv.length(sequence):
             raise ValueError(f"sequence {sequence} holds {self.kv.length(sequence)} cells, not {length}")
         self.kv.truncate(sequence, length)
@@ -126,9 +130,10 @@ class SimulatedLane:
     def fork(self, source: int, target: int, length: int) -> None:
         if not self._world.mode.fork:
             raise ValueError("this runtime cannot fork")
+        self._world.timeline.catch_up()
         for sequence in (source, target):
-            self._require_outside(sequence)
-            self._require_open(sequence)
+            check_outside(sequence, self._pending)
+            check_open(sequence, self.kv)
         if self.kv.length(target):
             raise ValueError(f"sequence {target} is not empty")
         if not 0 <= length <= self.kv.length(source):
@@ -179,6 +184,10 @@ class SimulatedLane:
         self._begin_next(now)
 
     # Steps
+
+    @property
+    def _pending(self) -> list[Step]:
+        return [flight.step for flight in self._queue]
 
     def _begin_next(self, now: float) -> None:
         """Start the next step of the queue that can run; refuse those before it."""
@@ -275,61 +284,6 @@ class SimulatedLane:
             lost=lost,
         )
         world.timeline.post(result, now + sampling_s)
-
-    # Checks
-
-    def _validate(self, step: Step) -> None:
-        mode = self._world.mode
-        if self._shut:
-            raise ValueError("the lane is shut")
-        if len(self._queue) >= mode.depth:
-            raise ValueError(f"the lane already has {mode.depth} step(s) submitted")
-        if not step.segments or step.threads < 1:
-            raise ValueError("a step needs a segment and a thread")
-        if step.total_tokens > mode.largest_step:
-            raise ValueError(f"a step of {step.total_tokens} tokens is larger than {mode.largest_step}")
-        if len({segment.sequence for segment in step.segments}) < len(step.segments):
-            raise ValueError("a step may have one segment of a sequence")
-        for segment in step.segments:
-            self._validate_segment(segment)
-
-    def _validate_segment(self, segment: Segment) -> None:
-        sequence, mode = segment.sequence, self._world.mode
-        self._require_open(sequence)
-        held = self.kv.length(sequence) + sum(len(item.tokens) for item in self._in_flight(sequence))
-        if segment.start != held:
-            raise ValueError(f"sequence {sequence} holds {held} cells, so a segment cannot start at {segment.start}")
-        if not segment.tokens or segment.end > mode.sequence_context:
-            raise ValueError(f"a segment needs a token and must end by {mode.sequence_context}")
-        if 1 < len(segment.tokens) < mode.min_chunk and segment.start:
-            raise ValueError(f"a chunk of {len(segment.tokens)} tokens is shorter than {mode.min_chunk}")
-        if any(not segment.start <= position < segment.end for position in segment.outputs):
-            raise ValueError(f"an output of sequence {sequence} is outside its segment")
-        rest = segment.tokens
-        if rest[0] == PREVIOUS:
-            self._validate_previous(segment)
-            rest = rest[1:]
-        if rest and not (min(rest) >= 0 and max(rest) < VOCABULARY):
-            raise ValueError(f"a token of sequence {sequence} is not in 0..{VOCABULARY - 1}")
-
-    def _validate_previous(self, segment: Segment) -> None:
-        position = segment.start - 1
-        pending = any(position in item.outputs for item in self._in_flight(segment.sequence))
-        sampled = self.kv.sampled_at(segment.sequence, position) is not None
-        if self._world.mode.depth == 1 or not (pending or sampled):
-            raise ValueError(f"sequence {segment.sequence} has no token on the device to continue with")
-
-    def _in_flight(self, sequence: int) -> Iterator[Segment]:
-        return (item for flight in self._queue for item in flight.step.segments if item.sequence == sequence)
-
-    def _require_open(self, sequence: int) -> None:
-        if sequence not in self.kv:
-            raise ValueError(f"sequence {sequence} is not open")
-
-    def _require_outside(self, sequence: int) -> None:
-        self._world.timeline.catch_up()
-        if any(True for _ in self._in_flight(sequence)):
-            raise ValueError(f"sequence {sequence} is in a step in flight")
 
     # Cores
 

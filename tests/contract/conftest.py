@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
 from contract_harness import CASES, Bench, Case, lane_spec
 
 from dlfp_edge.runtime import LaneSpec, Runtime
+
+# Nothing here depends on speed, and threads that spin at barriers take minutes on a busy machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @pytest.fixture(scope="session", params=CASES, ids=lambda case: case.name)

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import pytest
+
 from dlfp_edge.devices.generic import GenericDevice
 from dlfp_edge.devices.linux import LinuxDevice
-from dlfp_edge.runtimes.simulated import FREE, MODES, CostModel, SimulatedRuntime
-
 from dlfp_edge.runtime import (
     Lane,
     LaneSpec,
@@ -26,6 +25,7 @@ from dlfp_edge.runtime import (
     Step,
     StepResult,
 )
+from dlfp_edge.runtimes.simulated import FREE, MODES, CostModel, SimulatedRuntime
 
 SEQUENCES = 4
 CONTEXT = 4096
