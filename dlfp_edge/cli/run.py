@@ -224,16 +224,18 @@ def _measure(order: _Order, loaded: Runtime, device: Device) -> tuple[Outcome, b
     from dlfp_edge.experiment.artefacts import Artefacts
     from dlfp_edge.experiment.manifest import build_manifest
     from dlfp_edge.experiment.session import is_virtual
+    from dlfp_edge.experiment.sizing import sized
 
     topology = device.cpu()
-    engine = Engine(loaded, order.settings, topology)
+    settings = sized(order.settings, order.workload.scaled(order.scale))
+    engine = Engine(loaded, settings, topology)
     with Artefacts(order.out, report=note) as artefacts:
         outcome = _watch(order, engine, artefacts)
         manifest = build_manifest(
             runtime=loaded,
             device=device,
             topology=topology,
-            settings=order.settings,
+            settings=settings,
             workload=order.workload,
             seed=order.seed,
             scale=order.scale,

@@ -20,6 +20,7 @@ from dlfp_edge.errors import UsageError
 from dlfp_edge.experiment.artefacts import write_json
 from dlfp_edge.experiment.frontier import plot_frontier
 from dlfp_edge.experiment.session import VIRTUAL, Outcome, Session, running
+from dlfp_edge.experiment.sizing import sized
 from dlfp_edge.experiment.workload import Workload
 from dlfp_edge.measure.comparison import Pool, Row, rows
 from dlfp_edge.runtime import Runtime
@@ -151,7 +152,7 @@ class Comparer:
         workload = self._workload if arm.pace is None else self._workload.paced(arm.pace)
         if self._solo_of[arm.label] == arm.label:
             workload = workload.with_streams(workload.of_class(Class.FOREGROUND))
-        engine = Engine(self._runtime, arm.settings, self._topology)
+        engine = Engine(self._runtime, sized(arm.settings, self._workload.scaled(self._scale)), self._topology)
         with running(engine):
             self._session = Session(
                 engine,

@@ -22,6 +22,7 @@ from dlfp_edge.experiment.session import (
 )
 from dlfp_edge.experiment.workload import Workload, load_workload
 from dlfp_edge.measure.summary import Summary
+from dlfp_edge.runtime import StepResult
 from dlfp_edge.task import Class, Finish
 
 from .simulated import engine
@@ -185,14 +186,14 @@ def test_an_engine_with_a_thread_of_its_own_is_waited_for() -> None:
 
 
 def test_an_engine_that_fails_on_the_way_is_reported() -> None:
-    def on_event(event: SessionEvent) -> None:
-        if isinstance(event, TokenShown):
-            raise ZeroDivisionError("a reader broke")
+    def broken(until: float | None) -> list[StepResult]:
+        raise OSError("the device is gone")
 
     with engine() as made:
         made.clock.name = "its own"
-        with running(made), pytest.raises(RuntimeFailure, match="a reader broke"):
-            run_workload(made, workload({**CHAT, "requests": 3}), on_event=on_event)
+        made.runtime.wait = broken  # type: ignore[method-assign]
+        with running(made), pytest.raises(RuntimeFailure, match="the device is gone"):
+            run_workload(made, workload({**CHAT, "requests": 3}))
 
 
 def test_two_runs_on_one_engine_are_measured_apart() -> None:
