@@ -1,4 +1,4 @@
-"""A JSON Lines file that only ever holds whole lines."""
+"""A JSON Lines file that holds whole lines, but for the last one of a process killed while it wrote."""
 
 from __future__ import annotations
 

