@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
 from dlfp_edge.devices.cgroup import limiting_groups
 from dlfp_edge.devices.generic import GenericDevice
 from dlfp_edge.devices.linux import LinuxDevice

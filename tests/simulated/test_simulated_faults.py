@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from dlfp_edge.runtimes.simulated import MODES, SimulatedLane, SimulatedRuntime, provider
 
 from dlfp_edge.errors import UsageError
 from dlfp_edge.runtime import (
@@ -19,6 +18,7 @@ from dlfp_edge.runtime import (
     Step,
     StepResult,
 )
+from dlfp_edge.runtimes.simulated import MODES, SimulatedLane, SimulatedRuntime, provider
 
 SPEC = LaneSpec("lane", Priority.NORMAL, 4, 256)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dlfp_edge.runtimes.simulated.kv import KvCache
-from dlfp_edge.runtimes.simulated.tokens import EMPTY_HISTORY, END, ByteTokenizer, extend_history, next_token
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from dlfp_edge.runtimes.simulated.kv import KvCache
+from dlfp_edge.runtimes.simulated.tokens import EMPTY_HISTORY, END, ByteTokenizer, extend_history, next_token
 
 IDS = st.integers(0, 3)
 

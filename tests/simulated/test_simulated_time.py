@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from dlfp_edge.runtimes.simulated import MODES, CostModel, SimulatedRuntime, Slowdown
 
 from dlfp_edge.clock import VirtualClock
 from dlfp_edge.runtime import (
@@ -20,6 +19,7 @@ from dlfp_edge.runtime import (
     Step,
     StepResult,
 )
+from dlfp_edge.runtimes.simulated import MODES, CostModel, SimulatedRuntime, Slowdown
 
 PLAIN = CostModel(context_s=0.0, tile=1)
 FRONT = LaneSpec("front", Priority.NORMAL, 4, 4096)
