@@ -114,10 +114,19 @@ class Committer:
                 self._state.finish(lane, running, Finish.ERROR, result.completed, part.error)
         if result.lost:
             self._lose(lane, result.lost)
-        for running, _, _ in flight.parts:
+        for running, _, decode in flight.parts:
+            if result.interrupted and not decode:
+                self._lengthen_rest(lane, running)
             if running.in_flight == 0:
                 self._state.retire(lane, running, result.completed)
         return traces
+
+    def _lengthen_rest(self, lane: LaneState, running: Running) -> None:
+        """Give back cells where an interruption left less of a prompt than the shortest chunk the runtime may have."""
+        keep = max(0, len(running.tokens) - self._state.caps.min_chunk)
+        if running.in_flight == 0 and not running.ended and self._state.caps.min_chunk > 1 and running.computed > keep:
+            lane.lane.truncate(running.sequence, keep)
+            running.computed = running.planned = keep
 
     def _accept(self, running: Running, token: int, at: float) -> None:
         if running.ended:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from dlfp_edge.bench.jobs import background, foreground, running, wait_all
@@ -14,18 +15,20 @@ from dlfp_edge.task import TaskSpec
 
 SETTINGS = ("lanes/static", "lanes/dlfp", "shared/unlimited", "shared/fixed:16", "shared/dlfp")
 _ARRIVALS_APART_S = 0.4
+_SETTINGS = Settings(context=16384, foreground_sequences=3, background_sequences=2)
+"""Exact kernels split the context evenly over the sequences, so there are no more of them than needed."""
 
 Ids = dict[str, tuple[int, ...]]
 
 
-def exact(runtime: Runtime, context: int = 8192) -> Report:
+def exact(runtime: Runtime) -> Report:
     """Greedy output ids of the same requests under every setting, against each request run alone."""
     early = [background(runtime, 900, 8, seed=1), background(runtime, 700, 24, seed=2)]
     late = [foreground(runtime, length, 48, seed=length) for length in (33, 120, 410)]
-    alone = _alone(runtime, [*early, *late], context)
+    alone = _alone(runtime, [*early, *late])
     rows: list[tuple[Any, ...]] = []
     for setting in SETTINGS:
-        ids, preemptions = _together(runtime, setting, early, late, context)
+        ids, preemptions = _together(runtime, setting, early, late)
         same = [ids[label] == alone[label] for label in alone]
         rows.append((setting, len(same), sum(same), preemptions, all(same)))
     return Report(
@@ -37,17 +40,14 @@ def exact(runtime: Runtime, context: int = 8192) -> Report:
     )
 
 
-def _alone(runtime: Runtime, specs: list[TaskSpec], context: int) -> Ids:
-    with running(runtime, Settings(context=context)) as engine:
+def _alone(runtime: Runtime, specs: list[TaskSpec]) -> Ids:
+    with running(runtime, _SETTINGS) as engine:
         return {spec.label: _ids(engine, [spec])[spec.label] for spec in specs}
 
 
-def _together(
-    runtime: Runtime, setting: str, early: list[TaskSpec], late: list[TaskSpec], context: int
-) -> tuple[Ids, int]:
+def _together(runtime: Runtime, setting: str, early: list[TaskSpec], late: list[TaskSpec]) -> tuple[Ids, int]:
     placement, controller = parse_setting(setting)
-    settings = Settings(placement=placement, controller=controller, context=context)
-    with running(runtime, settings) as engine:
+    with running(runtime, replace(_SETTINGS, placement=placement, controller=controller)) as engine:
         tasks = [engine.submit(spec) for spec in early]
         for spec in late:
             time.sleep(_ARRIVALS_APART_S)

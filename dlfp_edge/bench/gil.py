@@ -21,6 +21,7 @@ _NAP_S = 0.002
 _STEP_TOKENS = 512
 _LONG_STEP_TOKENS = 2000
 _SETTLE_S = 1.0
+_TURNS = 5
 
 
 def gil(runtime: Runtime, cores: Iterable[int], seconds: float, interruptions: int) -> Report:
@@ -29,8 +30,7 @@ def gil(runtime: Runtime, cores: Iterable[int], seconds: float, interruptions: i
     try:
         with busy_cores(cores, at_most_s=3 * seconds + 2 * interruptions + 60) as busy:
             time.sleep(_SETTLE_S)
-            alone = late_wakeups_s(seconds)
-            beside, steps = _beside_background(runtime, lane, seconds)
+            alone, beside, steps = _alternating(runtime, lane, seconds)
             latencies = _interruptions_s(runtime, lane, interruptions)
     finally:
         lane.shut()
@@ -60,6 +60,19 @@ def late_wakeups_s(seconds: float) -> list[float]:
         time.sleep(_NAP_S)
         late.append(time.perf_counter() - asleep - _NAP_S)
     return late
+
+
+def _alternating(runtime: Runtime, lane: Lane, seconds: float) -> tuple[list[float], list[float], int]:
+    """Probes without and with background in turns, so that the machine's moods fall on both."""
+    alone: list[float] = []
+    beside: list[float] = []
+    steps = 0
+    for _ in range(_TURNS):
+        alone += late_wakeups_s(seconds / _TURNS)
+        late, completed = _beside_background(runtime, lane, seconds / _TURNS)
+        beside += late
+        steps += completed
+    return alone, beside, steps
 
 
 def _beside_background(runtime: Runtime, lane: Lane, seconds: float) -> tuple[list[float], int]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlfp_edge.runtimes.simulated import SimulatedRuntime
+from dlfp_edge.runtimes.simulated import MODES, SimulatedRuntime
 from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.task import Class, Finish
 
@@ -26,14 +27,22 @@ CASES = [
     ("depth2", Placement.SHARED, "dlfp"),
     ("depth2", Placement.SHARED, "dlfp-cadence"),
     ("fragile", Placement.SHARED, "dlfp"),
+    ("chunky", Placement.SHARED, "dlfp"),
+    ("chunky", Placement.SHARED, "fixed:9"),
 ]
+CHUNKY = replace(MODES["batched"], min_chunk=8, ubatch=16)
+"""A runtime that takes no short chunk, and whose interruptions leave short rests."""
+
 END_PROBABILITY = 0.02
 
 
 def _load(case: tuple[str, Placement, str], seed: int, **more: object) -> Load:
     mode, placement, controller = case
     fail_steps = range(5, 4000, 17) if mode == "fragile" else ()
-    runtime = SimulatedRuntime(mode=mode, noise=0.1, seed=seed, end_probability=END_PROBABILITY, fail_steps=fail_steps)
+    chosen_mode = CHUNKY if mode == "chunky" else mode
+    runtime = SimulatedRuntime(
+        mode=chosen_mode, noise=0.1, seed=seed, end_probability=END_PROBABILITY, fail_steps=fail_steps
+    )
     chosen = Settings(placement=placement, controller=controller, context=6000)
     return Load(runtime, chosen, seed, **more)  # type: ignore[arg-type]
 
@@ -72,7 +81,7 @@ def test_the_cap_is_never_exceeded_and_no_decode_left_out(case: tuple[str, Place
         decodes = [s for s in step.segments if s.kind == "decode" and s.task_class == "foreground"]
         beside = sum(s.tokens for s in step.segments) - len(decodes)
         if step.protected and step.budget is not None and step.note != "floor":
-            assert beside <= step.budget
+            assert beside <= (max(step.budget, 15) if case[0] == "chunky" else step.budget)
         if step.protected and not step.interrupted:
             running = {s.request_id for s in decodes}
             assert running, "a protected step without a foreground decode"
