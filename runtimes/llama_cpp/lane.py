@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlfp_edge.clock import Clock
+from dlfp_edge.errors import RuntimeFailure
 from dlfp_edge.runtime import Basis, LaneSpec, Output, Sampling, Segment, SegmentResult, Step, StepResult
 
 from .batch import Batch, requested_rows
 from .cells import CellLedger
+from .checks import check_step
 from .context import LARGEST_STEP, MOST_OUTPUTS, UBATCH, Context
 from .mailbox import Mailbox
 from .sampler import Sampler
@@ -71,12 +73,17 @@ class LlamaLane:
         self._inbox: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._ready = threading.Event()
         self._driver = threading.Thread(target=self._drive, name=f"driver of lane {spec.name}", daemon=True)
+        self._failure: Exception | None = None
         self._driver.start()
         self._ready.wait()
+        if self._failure is not None:
+            raise RuntimeFailure(f"lane {spec.name} could not start: {self._failure}") from self._failure
 
     def submit(self, step: Step) -> int:
         with self._lock:
-            self._check(step)
+            if self._job is not None:
+                raise ValueError("a step is in flight; this runtime takes one at a time")
+            check_step(step, self._cells, self._around.vocabulary, MOST_OUTPUTS + self.spec.sequences)
             self._handles += 1
             self._job = _Job(self._handles, step, self._clock.now())
             self._inbox.put(self._job)
@@ -150,34 +157,6 @@ class LlamaLane:
         for sampler in self._samplers.values():
             sampler.close()
 
-    def _check(self, step: Step) -> None:
-        """Raises ValueError for a step the port does not allow."""
-        if self._job is not None:
-            raise ValueError("a step is in flight; this runtime takes one at a time")
-        if not step.segments or step.threads < 1:
-            raise ValueError("a step needs at least one segment and one thread")
-        if step.total_tokens > LARGEST_STEP:
-            raise ValueError(f"{step.total_tokens} tokens in a step; the most is {LARGEST_STEP}")
-        if len({segment.sequence for segment in step.segments}) < len(step.segments):
-            raise ValueError("two segments of one sequence in a step")
-        for segment in step.segments:
-            self._check_segment(segment)
-
-    def _check_segment(self, segment: Segment) -> None:
-        if segment.sequence not in self._cells:
-            raise ValueError(f"sequence {segment.sequence} is not open")
-        held = self._cells.held(segment.sequence)
-        if segment.start != held:
-            raise ValueError(f"sequence {segment.sequence} holds {held} cells; its segment starts at {segment.start}")
-        if not segment.tokens:
-            raise ValueError(f"the segment of sequence {segment.sequence} is empty")
-        if min(segment.tokens) < 0 or max(segment.tokens) >= self._around.vocabulary:
-            raise ValueError(f"a token of sequence {segment.sequence} is not in 0..{self._around.vocabulary - 1}")
-        if len(segment.outputs) > MOST_OUTPUTS:
-            raise ValueError(f"{len(segment.outputs)} outputs of one segment; the most is {MOST_OUTPUTS}")
-        if any(not segment.start <= position < segment.end for position in segment.outputs):
-            raise ValueError(f"an output of sequence {segment.sequence} is outside its segment")
-
     def _refuse_in_flight(self, sequence: int) -> None:
         if self._job is not None and any(segment.sequence == sequence for segment in self._job.step.segments):
             raise ValueError(f"sequence {sequence} is in the step in flight")
@@ -191,12 +170,17 @@ class LlamaLane:
 
     def _drive(self) -> None:
         """The driver's life."""
-        self.workers.begin()
-        self._touch_buffers()
-        self.workers.settle()
-        self._ready.set()
+        try:
+            self.workers.begin()
+            self._touch_buffers()
+            self.workers.settle()
+        except Exception as error:
+            self._failure = error
+            return
+        finally:
+            self._ready.set()
         while (job := self._inbox.get()) is not None:
-            result = self._execute(job)
+            result = self._execute_safely(job)
             with self._lock:
                 for change in self._later:
                     change()
@@ -204,6 +188,18 @@ class LlamaLane:
                 self._job = None
             self._around.mailbox.post(result)
         self.workers.end()
+
+    def _execute_safely(self, job: _Job) -> StepResult:
+        """Execute a step; what goes wrong on the way ends the step and its sequences, not the driver."""
+        try:
+            return self._execute(job)
+        except Exception as error:
+            lost = [segment.sequence for segment in job.step.segments]
+            for sequence in lost:
+                self._lose(sequence)
+            nothing = [0] * len(lost)
+            reason = f"lane {self.spec.name} failed: {error!r}"
+            return self._result(job, self._clock.now(), nothing, [{} for _ in lost], reason, lost)
 
     def _touch_buffers(self) -> None:
         """Write to the buffers of the largest kind of step now, so that no later step meets pages not there yet.
@@ -275,11 +271,24 @@ class LlamaLane:
             if error is None and not job.stop:
                 error = f"llama.cpp could not execute the step in lane {self.spec.name}"
         for segment, count in zip(step.segments, consumed, strict=True):
-            self._cells.append(segment.sequence, count)
+            if segment.sequence not in lost:
+                self._cells.append(segment.sequence, count)
+        return self._result(job, completed, consumed, chosen, error, lost)
+
+    def _result(
+        self,
+        job: _Job,
+        completed: float,
+        consumed: list[int],
+        chosen: Sequence[Mapping[int, int]],
+        error: str | None,
+        lost: list[int],
+    ) -> StepResult:
+        whole = consumed == [len(segment.tokens) for segment in job.step.segments]
         return StepResult(
             lane=self.spec.name,
             handle=job.handle,
-            step=step,
+            step=job.step,
             segments=tuple(
                 SegmentResult(count, tokens, completed) for count, tokens in zip(consumed, chosen, strict=True)
             ),
@@ -299,10 +308,14 @@ class LlamaLane:
         certain = max(certain, segment.start)
         if self._context.truncate(segment.sequence, certain):
             return certain - segment.start
-        self._context.clear(segment.sequence)
-        self._cells.truncate(segment.sequence, 0)
+        self._lose(segment.sequence)
         lost.append(segment.sequence)
         return 0
+
+    def _lose(self, sequence: int) -> None:
+        """Drop all a sequence holds."""
+        self._context.clear(sequence)
+        self._cells.truncate(sequence, 0)
 
     def _sample(self, step: Step) -> list[Mapping[int, int]]:
         context = self._context

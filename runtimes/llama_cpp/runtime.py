@@ -23,6 +23,7 @@ from dlfp_edge.runtime import (
     Lane,
     LaneSpec,
     LoadOptions,
+    Priority,
     Sampling,
     StepResult,
     Tokenizer,
@@ -76,9 +77,10 @@ class LlamaRuntime:
     def open_lane(self, spec: LaneSpec) -> Lane:
         lane = self._open(spec)
         self._lanes.append(lane)
-        if not can_restore(self._priority) and spec.priority.value == "lowest":
+        if spec.priority is Priority.LOWEST and not can_restore(self._priority):
             self._say(
-                "this system does not let priority be raised again: interrupts of the background wait for idle time"
+                "this system does not let a lowered priority be raised again: "
+                "on a busy machine an interrupt of the background may take long"
             )
         return lane
 
