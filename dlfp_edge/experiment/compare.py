@@ -161,6 +161,7 @@ class Comparer:
                 scale=self._scale,
                 duration_s=self._window_s,
                 windows=None,
+                cut=True,
             )
             if self._stopped:
                 self._session.stop()

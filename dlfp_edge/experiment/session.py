@@ -163,7 +163,8 @@ class Session:
     The run ends once every stream that has `requests` has ended. After `duration_s` (None: the workload's) foreground
     requests are sent no more, and the run ends with the last that is under way; background goes on until then, so that
     the last answers meet the same load as the first, and is then cancelled. `windows` None measures no solo latency.
-    `scale` multiplies token counts. `artefacts` gets every step and every request.
+    `scale` multiplies token counts. `artefacts` gets every step and every request. With `cut` the time is up for
+    foreground answers under way too: what was shown of them counts, and an answer that would take minutes holds nobody.
 
     Raises UsageError for a workload that does not suit the model, RuntimeFailure if the engine fails on the way.
     """
@@ -177,6 +178,7 @@ class Session:
         scale: float = 1.0,
         duration_s: float | None = None,
         windows: SoloWindows | None = DEFAULT_WINDOWS,
+        cut: bool = False,
         on_event: OnEvent | None = None,
         artefacts: Artefacts | None = None,
     ) -> None:
@@ -185,6 +187,7 @@ class Session:
         self._seed, self._scale = seed, scale
         self._duration_s = workload.duration_s if duration_s is None else duration_s
         self._windows = windows
+        self._cut = cut
         self._on_event = on_event
         self._artefacts = artefacts
         self._stop_asked = False
@@ -262,7 +265,10 @@ class Session:
     def _time_is_up(self) -> None:
         for client in self._of_class(Class.FOREGROUND):
             client.stop()
-        self._end_if_due()
+        if self._cut and self._tally.end is None:
+            self._close(self._engine.clock.now())
+        else:
+            self._end_if_due()
 
     def _end_if_due(self) -> None:
         limited = [client for client in self._clients if client.stream.requests is not None]
