@@ -164,6 +164,40 @@ def words(
     _deliver(report, out, as_json)
 
 
+@app.command()
+def waves(
+    documents: Annotated[int, typer.Option(help="Documents to finish in each part.")] = 16,
+    rounds: Annotated[int, typer.Option(help="How often each part runs.")] = 2,
+    model: ModelOption = None,
+    out: OutOption = _OUT,
+    as_json: JsonOption = False,
+) -> None:
+    """Documents finished per minute beside a chat, as a batch and one at a time."""
+    from dlfp_edge.bench.waves import waves as measure
+
+    at_least_one(documents, "--documents")
+    at_least_one(rounds, "--rounds")
+    with _loaded(_LLAMA, model) as loaded:
+        report = measure(loaded, documents, rounds, note)
+    _deliver(report, out, as_json)
+
+
+@app.command()
+def soak(
+    minutes: Annotated[float, typer.Option(help="How long.")] = 5.0,
+    model: ModelOption = None,
+    out: OutOption = _OUT,
+    as_json: JsonOption = False,
+) -> None:
+    """Whether memory stays flat under minutes of random arrivals and cancels, and nothing is left over."""
+    from dlfp_edge.bench.soak import soak as measure
+
+    parse_positive(str(minutes), "--minutes")
+    with _loaded(_LLAMA, model) as loaded:
+        report = measure(loaded, 60 * minutes, note)
+    _deliver(report, out, as_json)
+
+
 @contextmanager
 def _loaded(name: str, model: Path | None, exact: bool = False) -> Iterator[Runtime]:
     from dlfp_edge.bench.loading import load_runtime

@@ -157,7 +157,7 @@ class PictureView(View):
             self._started_s = snapshot.now
         return Frame(
             snapshot=snapshot,
-            documents=self._scene.documents or self._seen(snapshot),
+            documents=self._scene.documents,
             text=self._transcript.tail(characters),
             title=self._scene.prefix + (self._transcript.label or "waiting for the foreground"),
             gaps_s=list(self._transcript.gaps_s),
@@ -165,11 +165,6 @@ class PictureView(View):
             foreground_rate=self._foreground.per_second(snapshot.now, self._transcript.tokens),
             background_rate=self._background.per_second(snapshot.now, snapshot.background_prompt_tokens),
         )
-
-    @staticmethod
-    def _seen(snapshot: Snapshot) -> int:
-        """Background tasks so far, in whatever state."""
-        return snapshot.background_finished + snapshot.background_running + snapshot.background_queued
 
 
 class Rate:

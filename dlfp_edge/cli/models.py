@@ -24,10 +24,6 @@ class ModelMaker(Protocol):
         """The embedded model's file. Raises MissingExtra where it is not installed."""
         ...
 
-    def shapes(self) -> list[str]:
-        """The shapes that `synthesize` knows."""
-        ...
-
     def synthesize(self, shape: str, quant: str, out: Path) -> Path:
         """Write a model. Raises UsageError for an unknown shape or quantisation."""
         ...
@@ -37,12 +33,12 @@ class ModelMaker(Protocol):
 def list_models(as_json: JsonOption = False) -> None:
     """The embedded model, and the shapes that `models synth` can write."""
     maker = _maker()
-    embedded = _embedded(maker)
+    embedded, shapes = _embedded(maker), _shapes(maker)
     if as_json:
-        print_json({"embedded": embedded, "shapes": maker.shapes()})
+        print_json({"embedded": embedded, "shapes": shapes})
         return
     rows = [("embedded", embedded or "not installed: pip install 'dlfp-edge[demo]'")]
-    rows += [("shape", shape) for shape in maker.shapes()]
+    rows += [("shape", shape) for shape in shapes]
     print_table("Models", ("kind", "name"), rows)
     print("write a model of a shape with: dlfp-edge models synth SHAPE --out FILE")
 
@@ -84,3 +80,8 @@ def _embedded(maker: ModelMaker) -> str | None:
         return str(maker.default_model())
     except MissingExtra:
         return None
+
+
+def _shapes(maker: ModelMaker) -> list[str]:
+    """The shapes a provider says it can write; saying so is optional."""
+    return list(getattr(maker, "shapes", list)())

@@ -20,10 +20,10 @@ _NARROW = 48
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Everything one picture shows."""
+    """Everything one picture shows. `documents` is how many background tasks there will be; None where that is open."""
 
     snapshot: Snapshot
-    documents: int
+    documents: int | None
     text: str
     title: str
     gaps_s: Sequence[float]
@@ -92,11 +92,12 @@ def _gaps(frame: Frame, room: int) -> Text:
 
 
 def _background(frame: Frame, room: int) -> Text:
-    done = frame.snapshot.background_finished
-    words = f" {done}/{frame.documents}"
-    if room >= _NARROW:
-        words = f" {done} of {frame.documents} done, {frame.background_rate:,.0f} prompt tok/s"
-    return progress_bar(done, frame.documents, max(4, min(60, room - len(words)))) + Text(words)
+    done, total = frame.snapshot.background_finished, frame.documents
+    rate = f", {frame.background_rate:,.0f} prompt tok/s"
+    if total is None:
+        return Text(f"{done} done{rate}")
+    words = f" {done} of {total} done{rate}" if room >= _NARROW else f" {done}/{total}"
+    return progress_bar(done, total, max(4, min(60, room - len(words)))) + Text(words)
 
 
 def _given(snapshot: Snapshot) -> Text:

@@ -65,6 +65,11 @@ def test_nothing_known_yet() -> None:
     assert "no limit" in picture
 
 
+def test_an_open_end_has_no_bar() -> None:
+    assert "5 done" in render(replace(FRAME, documents=None), 80, 24).plain
+    assert "5 of 20 done" in render(FRAME, 80, 24).plain
+
+
 def test_a_picture_is_cheap() -> None:
     times = []
     for _ in range(20):
