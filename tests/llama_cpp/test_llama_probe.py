@@ -1,0 +1,38 @@
+"""Thread counts and the effect of priority, from measurements."""
+
+from __future__ import annotations
+
+import pytest
+from llama_harness import CPUS
+
+from dlfp_edge.runtimes.llama_cpp.probe import ProbeResult, prefill_counts, probe, thread_counts
+
+
+def test_counts_worth_trying() -> None:
+    assert thread_counts(1, 1) == [1]
+    assert thread_counts(2, 1) == [1, 2]
+    assert thread_counts(12, 6) == [1, 2, 4, 6, 8, 12]
+    assert thread_counts(4, 8) == [1, 2, 4]
+    assert prefill_counts(8, 4) == [4, 8]
+    assert prefill_counts(2, 1) == [2]
+    assert prefill_counts(2, 8) == [2]
+
+
+def test_decode_takes_the_fewest_threads_within_bounds() -> None:
+    found = ProbeResult({1: 0.030, 2: 0.016, 4: 0.012, 8: 0.013}, {4: 300.0, 8: 400.0})
+    assert (found.solo_threads, found.decode_threads, found.prefill_threads) == (4, 2, 8)
+
+
+@pytest.mark.parametrize(("lowest_s", "disjoint_s", "effective"), [(0.02, 0.018, True), (0.04, 0.018, False)])
+def test_priority_that_does_nothing_is_seen(lowest_s: float, disjoint_s: float, effective: bool) -> None:
+    found = ProbeResult({1: 0.018}, {2: 300.0}, lowest_s, disjoint_s)
+    assert found.priority_effective is effective
+    assert ProbeResult({1: 0.018}, {1: 300.0}).priority_effective is None
+
+
+def test_a_probe_of_a_model(tiny_runtime: object) -> None:
+    threads = min(2, len(CPUS))
+    found = probe(tiny_runtime, tiny_runtime._open, threads, CPUS)  # type: ignore[arg-type,attr-defined]
+    assert set(found.decode_s_by_threads) == set(thread_counts(threads, threads))
+    assert all(rate > 0 for rate in found.prefill_rate_by_threads.values())
+    assert (found.priority_effective is None) == (threads < 2)

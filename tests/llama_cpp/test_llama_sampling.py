@@ -1,0 +1,86 @@
+"""Which token comes next, and that it depends on nothing it should not."""
+
+from __future__ import annotations
+
+import pytest
+from llama_harness import OpenLane, await_result, generate, next_token, run_step, segment
+
+from dlfp_edge.runtime import Runtime, Sampling, Step
+
+PROMPT = "The best thing about a rainy day is"
+
+
+def sample(runtime: Runtime, open_lane: OpenLane, sampling: Sampling, count: int = 6, threads: int = 1) -> list[int]:
+    lane = open_lane(runtime, context=256)
+    lane.open(0, sampling)
+    return generate(runtime, lane, runtime.tokenizer.encode(PROMPT), count, threads)
+
+
+def test_a_seed_fixes_the_words(runtime: Runtime, open_lane: OpenLane) -> None:
+    first = sample(runtime, open_lane, Sampling(temperature=1.5, seed=1, top_k=1000, top_p=1.0, min_p=0.0))
+    again = sample(runtime, open_lane, Sampling(temperature=1.5, seed=1, top_k=1000, top_p=1.0, min_p=0.0))
+    other = sample(runtime, open_lane, Sampling(temperature=1.5, seed=2, top_k=1000, top_p=1.0, min_p=0.0))
+    assert first == again
+    assert first != other
+
+
+def test_greedy_takes_what_a_chain_of_one_candidate_takes(runtime: Runtime, open_lane: OpenLane) -> None:
+    greedy = sample(runtime, open_lane, Sampling(temperature=0.0))
+    narrow = sample(runtime, open_lane, Sampling(temperature=1.0, top_k=1, seed=3))
+    assert greedy == narrow
+
+
+def test_a_repeat_penalty_changes_the_words(runtime: Runtime, open_lane: OpenLane) -> None:
+    prompt = runtime.tokenizer.encode("la la la la la la la la la la")
+    words = []
+    for penalty in (1.0, 2.0):
+        lane = open_lane(runtime, context=256)
+        lane.open(0, Sampling(temperature=0.01, top_k=1, seed=3, repeat_penalty=penalty))
+        words.append(generate(runtime, lane, prompt, 8, threads=1))
+    assert words[0] != words[1]
+
+
+def test_ignored_end_tokens_never_come(runtime: Runtime, open_lane: OpenLane) -> None:
+    lane = open_lane(runtime, sequences=2, context=256)
+    lane.open(0, Sampling())
+    lane.open(1, Sampling(ignore_eos=True))
+    prompt = runtime.tokenizer.encode("Hi<end_of_turn>\n")
+    result = run_step(runtime, lane, segment(0, 0, prompt), segment(1, 0, prompt))
+    ends = [runtime.tokenizer.is_end(next_token(result, index)) for index in (0, 1)]
+    assert ends[1] is False
+
+
+def test_an_interrupted_step_draws_nothing(runtime: Runtime, open_lane: OpenLane) -> None:
+    sampling = Sampling(temperature=1.5, seed=7, top_k=1000, top_p=1.0, min_p=0.0)
+    expected = sample(runtime, open_lane, sampling, count=3)
+    lane = open_lane(runtime, context=256)
+    lane.open(0, sampling)
+    prompt = runtime.tokenizer.encode(PROMPT)
+    interrupted = 0
+    for _ in range(20):
+        lane.interrupt(lane.submit(Step((segment(0, 0, prompt),), 1)))
+        interrupted += await_result(runtime, lane).interrupted
+        if not interrupted:
+            pytest.skip("no step was slow enough to interrupt")
+        if interrupted == 3:
+            break
+        lane.truncate(0, 0)
+    assert generate(runtime, lane, prompt, 3, threads=1) == expected
+
+
+@pytest.mark.parametrize("context", [100, 600])
+def test_words_do_not_depend_on_decode_threads(runtime: Runtime, open_lane: OpenLane, context: int) -> None:
+    assert runtime.capabilities.threads_invariant
+    lane = open_lane(runtime, context=1024)
+    prompt = (runtime.tokenizer.encode("It was a dark and stormy night. ") * 80)[:context]
+    words = []
+    for threads in (1, 2):
+        lane.open(0, Sampling(ignore_eos=True))
+        run_step(runtime, lane, segment(0, 0, prompt[:-1], wanted=False), threads=2)
+        first = next_token(run_step(runtime, lane, segment(0, context - 1, prompt[-1:]), threads=threads))
+        tokens = [first]
+        for position in range(context, context + 8):
+            tokens.append(next_token(run_step(runtime, lane, segment(0, position, tokens[-1:]), threads=threads)))
+        words.append(tokens)
+        lane.close(0)
+    assert words[0] == words[1]
