@@ -48,7 +48,10 @@ class StepRecord:
 
 @dataclass(slots=True)
 class Counters:
-    """Totals since the engine started. Durations are seconds; the lists keep the newest 100,000."""
+    """Totals since the engine started. Durations are seconds; the lists keep the newest 100,000.
+
+    `computed_tokens` are all that steps executed, the `aborted_tokens` of interrupted steps among them.
+    """
 
     steps: int = 0
     updates: int = 0

@@ -229,7 +229,7 @@ def _measure(order: _Order, loaded: Runtime, device: Device) -> tuple[Outcome, b
     topology = device.cpu()
     settings = sized(order.settings, order.workload.scaled(order.scale))
     engine = Engine(loaded, settings, topology)
-    with Artefacts(order.out, report=note) as artefacts:
+    with Artefacts(order.out, report=note, patient=is_virtual(engine)) as artefacts:
         outcome = _watch(order, engine, artefacts)
         manifest = build_manifest(
             runtime=loaded,

@@ -39,12 +39,15 @@ class Artefacts:
     """Writes a run's artefacts from a thread of its own; a context manager that closes itself.
 
     A disk that fills or fails keeps the whole lines written so far, is reported once through `report` (from the writer
-    thread), sets `fault`, and does not disturb the run. A command whose artefacts have a `fault` exits non-zero.
+    thread), sets `fault`, and does not disturb the run. A command whose artefacts have a `fault` exits non-zero. Records
+    that the disk cannot keep up with are dropped and counted, unless `patient`: virtual time outruns any disk, and stands
+    still while it waits.
 
     Raises UsageError if the folder cannot be made or written to.
     """
 
-    def __init__(self, folder: Path, *, report: Callable[[str], None] = _to_stderr) -> None:
+    def __init__(self, folder: Path, *, report: Callable[[str], None] = _to_stderr, patient: bool = False) -> None:
+        self._patient = patient
         self.folder = folder
         self.fault: str | None = None
         self._report = report
@@ -67,11 +70,11 @@ class Artefacts:
         self.close()
 
     def step(self, record: StepRecord) -> None:
-        """Take a step's record. Never blocks."""
+        """Take a step's record."""
         self._put(self._steps, record)
 
     def request(self, record: TaskRecord) -> None:
-        """Take the record of a request that has ended. Never blocks."""
+        """Take the record of a request that has ended."""
         self._put(self._requests, record)
 
     def finish(self, summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
@@ -89,6 +92,8 @@ class Artefacts:
         self._thread.join()
 
     def _put(self, file: LineFile, record: StepRecord | TaskRecord) -> None:
+        while self._patient and len(self._waiting) >= QUEUE_LIMIT:
+            time.sleep(WRITE_S / 10)
         if len(self._waiting) < QUEUE_LIMIT:
             self._waiting.append((file, record))
         else:

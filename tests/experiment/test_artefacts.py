@@ -187,3 +187,13 @@ def test_a_killed_process_loses_at_most_its_last_line(tmp_path: Path) -> None:
     numbers = [int(json.loads(line)["request_id"]) for line in whole.splitlines()]
     assert numbers
     assert numbers == list(range(len(numbers)))
+
+
+def test_records_of_virtual_time_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlfp_edge.experiment.artefacts.QUEUE_LIMIT", 10)
+    monkeypatch.setattr("dlfp_edge.experiment.artefacts.WRITE_S", 0.01)
+    with Artefacts(tmp_path, patient=True) as artefacts:
+        for number in range(200):
+            artefacts.request(TaskRecord(str(number), Class.FOREGROUND, "", 1, 0.0))
+    assert artefacts.fault is None
+    assert len((tmp_path / "requests.jsonl").read_text().splitlines()) == 200
