@@ -1,7 +1,7 @@
 """Equation 2 for small devices: the same law, with what quantisation and short steps break repaired.
 
-    w[t]   = p[t] * clamp(T / L[t], 1/2, 2)
-    c[t+1] = clamp(w[t], c_min, c_max)                        where L[t] > T
+    w[t]   = p[t] * clamp(m[t] * T / L[t], 1/2, 2)
+    c[t+1] = clamp(w[t], c_min, c_max)                        where L[t] > m[t] * T
     c[t+1] = clamp(c[t] + growth * (w[t] - c[t]), c_min, c_max)  otherwise
 
 Where the paper's form and this one differ:
@@ -12,6 +12,10 @@ Where the paper's form and this one differ:
 - It shrinks at once and grows a quarter of the way: one quick step is noise more often than room, and a cap that
   follows it crosses a kernel tile's edge and stretches the next gap.
 - A step the backstop cut short is an observation too: it took at least as long as it ran.
+- T bounds the slow gaps, not the typical one. The law steers typical steps to m * T, and m follows how often a gap
+  passes 1.1 T: it shrinks by `MARGIN_STEP` at each that does and regains 1/200 of that at each that does not, so that
+  about one gap in 200 passes. On a machine with even steps m is 1; where steps of equal work vary, it is what their
+  tail leaves.
 - Quantisation rounds the *total* of the step (decodes and chunk) down to the runtime's kernel tile, never to nothing
   and not at all below one tile; it is skipped where it would give up more than an eighth of the step.
 - After a pause the state stays at the last settled cap instead of going back to c_initial.
@@ -28,6 +32,11 @@ RATIO_LIMIT = 2.0
 """One observation at most doubles or halves the cap."""
 
 GROWTH = 0.25
+
+TAIL, TAIL_SHARE = 1.1, 1 / 200
+"""The multiple of the target that counts as slow, and the share of gaps that may be."""
+
+MARGIN_STEP, LEAST_MARGIN = 0.04, 0.6
 
 TILE_LOSS = 1 / 8
 """The share of a step that rounding to a tile may give up; tiles gain 5 to 25% (measured on CPU)."""
@@ -58,6 +67,7 @@ class Edge:
         self._growth = growth
         self._max_change = max_change
         self._cap = clamp(c_initial, c_min, c_max)
+        self._margin = 1.0
 
     @property
     def state(self) -> float | None:
@@ -73,6 +83,8 @@ class Edge:
             return Update(
                 self._cap, changed=False, reason="no target measured yet" if target_s is None else "no prefill"
             )
+        self._learn_margin(observation.gap_s / target_s)
+        target_s *= self._margin
         over = observation.gap_s > target_s
         if not over and not observation.filled:
             return Update(self._cap, changed=False, reason="the step did not fill its cap")
@@ -88,6 +100,11 @@ class Edge:
             wanted = self._cap + self._growth * (wanted - self._cap)
         before, self._cap = self._cap, clamp(wanted, self._min, self._max)
         return Update(self._cap, changed=self._cap != before, reason=None if self._cap != before else "at its limit")
+
+    def _learn_margin(self, stretch: float) -> None:
+        """`stretch` is the gap over the target."""
+        change = -MARGIN_STEP if stretch > TAIL else MARGIN_STEP * TAIL_SHARE
+        self._margin = clamp(self._margin * (1 + change), LEAST_MARGIN, 1.0)
 
 
 def quantise(cap: int, decoders: int, tile: int) -> int:

@@ -39,9 +39,9 @@ class Artefacts:
     """Writes a run's artefacts from a thread of its own; a context manager that closes itself.
 
     A disk that fills or fails keeps the whole lines written so far, is reported once through `report` (from the writer
-    thread), sets `fault`, and does not disturb the run. A command whose artefacts have a `fault` exits non-zero. Records
-    that the disk cannot keep up with are dropped and counted, unless `patient`: virtual time outruns any disk, and stands
-    still while it waits.
+    thread), sets `fault`, and does not disturb the run. A command whose artefacts have a `fault` exits non-zero.
+    Records that the disk cannot keep up with are dropped and counted, unless `patient`: virtual time outruns any disk,
+    and stands still while it waits.
 
     Raises UsageError if the folder cannot be made or written to.
     """
