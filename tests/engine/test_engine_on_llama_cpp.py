@@ -1,0 +1,79 @@
+"""The engine on the real runtime and the embedded model: nothing is lost, and the words are the right ones."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from dlfp_edge.device import CpuTopology
+from dlfp_edge.engine import Engine
+from dlfp_edge.plugins import detect_device, runtime_provider
+from dlfp_edge.runtime import LoadOptions, Runtime, Sampling
+from dlfp_edge.settings import Placement, Settings
+from dlfp_edge.task import Class, Finish, TaskSpec
+
+pytest.importorskip("llama_cpp")
+TASKS = 50
+
+
+def _topology() -> CpuTopology:
+    return detect_device().cpu()
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[Runtime]:
+    cpu = _topology()
+    options = LoadOptions(model=None, cpus=cpu.usable, cpu_limit=cpu.limit, options={"probe": "off"})
+    loaded = runtime_provider("llama_cpp").load(options)
+    yield loaded
+    loaded.close()
+
+
+@pytest.mark.parametrize("placement", [Placement.LANES, Placement.SHARED])
+def test_fifty_tasks_half_of_them_cancelled(runtime: Runtime, placement: Placement) -> None:
+    before, random = threading.active_count(), Random(7)
+    ended: list[str] = []
+    settings = Settings(placement=placement, context=6000)
+    with Engine(runtime, settings, _topology()) as engine:
+        tasks = []
+        for index in range(TASKS):
+            task_class = random.choice(list(Class))
+            longest = 60 if task_class is Class.FOREGROUND else 300
+            prefix = 20 if task_class is Class.BACKGROUND and index % 2 else 0
+            prompt = (9,) * prefix + tuple(random.randrange(300, 2000) for _ in range(random.randint(1, longest)))
+            spec = TaskSpec(prompt, task_class, random.randint(1, 8), Sampling(ignore_eos=True), shared_prefix=prefix)
+            task = engine.submit(spec, on_finish=lambda record: ended.append(record.request_id))
+            if random.random() < 0.5:
+                engine.call_at(engine.clock.now() + random.expovariate(0.2), task.cancel)
+            tasks.append(task)
+        records = [task.wait(120) for task in tasks]
+        deadline = time.monotonic() + 10
+        while engine.snapshot().kv_used > 40 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert engine.snapshot().kv_used <= 40, "cells of ended tasks (beyond two kept prefixes of 20) were not freed"
+        assert engine.failure is None
+    assert sorted(ended) == sorted(record.request_id for record in records), "a task ended twice or never"
+    for record, task in zip(records, tasks, strict=True):
+        assert record.finish in (Finish.LENGTH, Finish.CANCELLED)
+        if record.finish is Finish.LENGTH:
+            assert len(record.output_token_ids) == task.spec.max_tokens
+        assert len(record.shown_times) == len(record.output_token_ids)
+    assert threading.active_count() == before
+
+
+def test_foreground_words_do_not_depend_on_the_background(runtime: Runtime) -> None:
+    random = Random(3)
+    prompt = tuple(random.randrange(300, 2000) for _ in range(120))
+    asked = TaskSpec(prompt, Class.FOREGROUND, 24, Sampling(ignore_eos=True))
+    with Engine(runtime, Settings(placement=Placement.LANES, context=6000), _topology()) as engine:
+        alone = engine.submit(asked).wait(60).output_token_ids
+        document = TaskSpec(prompt * 8, Class.BACKGROUND, 4, Sampling(ignore_eos=True))
+        documents = [engine.submit(document) for _ in range(3)]
+        beside = engine.submit(asked).wait(60).output_token_ids
+        for task in documents:
+            task.cancel()
+    assert beside == alone
