@@ -31,13 +31,17 @@ _TOUCH_DECODES, _LONGEST_TOUCH_S = 8, 0.5
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a lane gets from its runtime. `sequence_cells` is the most one sequence may hold."""
+    """What a lane gets from its runtime. `sequence_cells` is the most one sequence may hold.
+
+    `divided` says that the sequences do not share the KV cells: each has a stream of its own.
+    """
 
     make_sampler: MakeSampler
     mailbox: Mailbox
     clock: Clock
     vocabulary: int
     sequence_cells: int
+    divided: bool
     most_threads: int
 
 
@@ -225,17 +229,40 @@ class LlamaLane:
 
     def _execute(self, job: _Job) -> StepResult:
         error = self._refusal(job.step)
-        if error is None:
-            self._batch.fill(job.step)
-            self._context.use_threads(job.step.threads)
-            if self._starts(job):
-                self.workers.run(self._context.pointer, self._batch.raw, job.step.threads)
+        done: dict[int, Mapping[int, int]] = {}
         completed = self._clock.now()
-        with self._lock:
-            job.running = False
+        for part in () if error else self._parts(job.step):
+            ran = self._run(job, part)
+            completed = self._clock.now()
+            if not ran:
+                break
+            done.update(self._sample(part))
         if job.stop:
             self.workers.settle()
-        return self._settle(job, completed, error)
+        return self._settle(job, completed, error, done)
+
+    def _parts(self, step: Step) -> list[Step]:
+        """What goes into one call of llama.cpp: the whole step, unless its output must not depend on its make-up.
+
+        Where sequences have KV streams of their own, llama.cpp cuts a batch into runs of equal length a sequence. Beside
+        a decode that leaves a prefill's first token alone, and beside another prefill a rest of any length; runs that
+        short take another kernel and change the output. So decodes go together and each prefill by itself.
+        """
+        if not self._around.divided:
+            return [step]
+        decodes = tuple(segment for segment in step.segments if len(segment.tokens) == 1)
+        parts = [(segment,) for segment in step.segments if len(segment.tokens) > 1]
+        return [Step(part, step.threads) for part in ([decodes] if decodes else []) + parts]
+
+    def _run(self, job: _Job, part: Step) -> bool:
+        """Execute one part of a step; whether all of it is in the cache afterwards."""
+        self._batch.fill(part)
+        self._context.use_threads(part.threads)
+        if self._starts(job):
+            self.workers.run(self._context.pointer, self._batch.raw, part.threads)
+        with self._lock:
+            job.running = False
+        return all(self._context.length(segment.sequence) >= segment.end for segment in part.segments)
 
     def _refusal(self, step: Step) -> str | None:
         """Why a step does not fit the KV cache; None where it does."""
@@ -255,21 +282,19 @@ class LlamaLane:
             job.running = not job.stop
             return job.running
 
-    def _settle(self, job: _Job, completed: float, error: str | None) -> StepResult:
-        """Find out what the step did to the cache, keep what is certain of it, and sample."""
+    def _settle(
+        self, job: _Job, completed: float, error: str | None, done: Mapping[int, Mapping[int, int]]
+    ) -> StepResult:
+        """Keep what is certain of a step. `done` has the tokens of each sequence whose segment is complete."""
         step = job.step
         lost: list[int] = []
-        whole = error is None and all(
-            self._context.length(segment.sequence) >= segment.end for segment in step.segments
-        )
-        if whole:
-            consumed = [len(segment.tokens) for segment in step.segments]
-            chosen = self._sample(step)
-        else:
-            consumed = [0 if error else self._keep_certain(segment, lost) for segment in step.segments]
-            chosen = [{} for _ in step.segments]
-            if error is None and not job.stop:
-                error = f"llama.cpp could not execute the step in lane {self.spec.name}"
+        consumed = [
+            len(segment.tokens) if segment.sequence in done else 0 if error else self._keep_certain(segment, lost)
+            for segment in step.segments
+        ]
+        chosen = [done.get(segment.sequence, {}) for segment in step.segments]
+        if error is None and len(done) < len(step.segments) and not job.stop:
+            error = f"llama.cpp could not execute the step in lane {self.spec.name}"
         for segment, count in zip(step.segments, consumed, strict=True):
             if segment.sequence not in lost:
                 self._cells.append(segment.sequence, count)
@@ -317,12 +342,13 @@ class LlamaLane:
         self._context.clear(sequence)
         self._cells.truncate(sequence, 0)
 
-    def _sample(self, step: Step) -> list[Mapping[int, int]]:
+    def _sample(self, step: Step) -> dict[int, Mapping[int, int]]:
+        """The tokens of a step just executed, by sequence and position."""
         context = self._context
-        return [
-            {
+        return {
+            segment.sequence: {
                 position: self._samplers[segment.sequence].choose(context.pointer, row, context.logits(row))
                 for position, row in rows
             }
             for segment, rows in zip(step.segments, requested_rows(step), strict=True)
-        ]
+        }

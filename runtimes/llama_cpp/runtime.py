@@ -129,6 +129,7 @@ class LlamaRuntime:
             self.clock,
             self.tokenizer.vocabulary,
             min(own_cells, self._model.trained_context),
+            self._settings.exact,
             self._most_threads,
         )
         return LlamaLane(spec, context, workers, around)
