@@ -10,12 +10,12 @@ from llama_harness import OpenLane, await_result, decode, next_token, run_step, 
 
 from dlfp_edge.runtime import Lane, Runtime, Sampling, Step
 
-LENGTH, WORDS = 96, 4
+LENGTH, WORDS = 48, 2
 
 
 @pytest.fixture(scope="module")
 def prompt(exact_runtime: Runtime) -> list[int]:
-    return (exact_runtime.tokenizer.encode("The history of the city begins by the river. ") * 200)[:1100]
+    return (exact_runtime.tokenizer.encode("The history of the city begins by the river. ") * 20)[:150]
 
 
 @pytest.fixture
@@ -66,12 +66,12 @@ def test_cells_are_divided_evenly(exact_runtime: Runtime, lane: Lane) -> None:
 def test_interrupted_and_resumed_is_as_if_nothing_had_happened(
     exact_runtime: Runtime, lane: Lane, prompt: list[int]
 ) -> None:
-    """Four sequences of 270 tokens in one step: three ubatches, each interrupted in one of the attempts."""
-    prompts = [prompt[offset : offset + 270] for offset in (0, 3, 5, 7)]
+    """Four sequences of 140 tokens in one step: two ubatches, one interrupted in each attempt."""
+    prompts = [prompt[offset : offset + 140] for offset in (0, 3, 5, 7)]
     whole = run_step(exact_runtime, lane, *[segment(s, 0, tokens) for s, tokens in enumerate(prompts)])
     expected = [next_token(whole, index) for index in range(4)]
     service_s = whole.completed - whole.submitted
-    for share in (0.15, 0.5, 0.8):
+    for share in (0.3, 0.93):
         for sequence in range(4):
             lane.truncate(sequence, 0)
         handle = lane.submit(Step(tuple(segment(s, 0, tokens) for s, tokens in enumerate(prompts)), 2))
@@ -81,7 +81,7 @@ def test_interrupted_and_resumed_is_as_if_nothing_had_happened(
         held = [part.consumed for part in result.segments]
         assert lane.kv_used() == sum(held)
         if result.interrupted:
-            rests = [segment(s, n, prompts[s][n:]) for s, n in enumerate(held) if n < 270]
+            rests = [segment(s, n, prompts[s][n:]) for s, n in enumerate(held) if n < 140]
             resumed = run_step(exact_runtime, lane, *rests)
             tokens = {rest.sequence: next_token(resumed, index) for index, rest in enumerate(rests)}
             assert [tokens[s] for s in range(4)] == expected

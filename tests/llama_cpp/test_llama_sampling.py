@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from llama_harness import OpenLane, await_result, generate, next_token, run_step, segment
+from llama_harness import OpenLane, await_result, decode, generate, next_token, run_step, segment
 
 from dlfp_edge.runtime import Runtime, Sampling, Step
 
@@ -72,15 +72,11 @@ def test_an_interrupted_step_draws_nothing(runtime: Runtime, open_lane: OpenLane
 def test_words_do_not_depend_on_decode_threads(runtime: Runtime, open_lane: OpenLane, context: int) -> None:
     assert runtime.capabilities.threads_invariant
     lane = open_lane(runtime, context=1024)
+    lane.open(0, Sampling(ignore_eos=True))
     prompt = (runtime.tokenizer.encode("It was a dark and stormy night. ") * 80)[:context]
+    run_step(runtime, lane, segment(0, 0, prompt[:-1], wanted=False), threads=2)
     words = []
     for threads in (1, 2):
-        lane.open(0, Sampling(ignore_eos=True))
-        run_step(runtime, lane, segment(0, 0, prompt[:-1], wanted=False), threads=2)
-        first = next_token(run_step(runtime, lane, segment(0, context - 1, prompt[-1:]), threads=threads))
-        tokens = [first]
-        for position in range(context, context + 8):
-            tokens.append(next_token(run_step(runtime, lane, segment(0, position, tokens[-1:]), threads=threads)))
-        words.append(tokens)
-        lane.close(0)
+        words.append(decode(runtime, lane, context - 1, prompt[-1], 8, threads))
+        lane.truncate(0, context - 1)
     assert words[0] == words[1]
