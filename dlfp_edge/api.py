@@ -42,6 +42,10 @@ class Edge:
             if not prompt.strip():
                 raise UsageError("the prompt is empty: give it some text")
             prompt = self.runtime.tokenizer.encode(prompt)
+        elif not isinstance(prompt, Sequence) or not all(isinstance(token, int) for token in prompt):
+            raise UsageError("the prompt is neither text nor a sequence of token ids: give one of them")
+        if task_class not in [member.value for member in Class]:
+            raise UsageError(f"unknown task_class {task_class!r}: use 'foreground' or 'background'")
         spec = TaskSpec(
             prompt=tuple(prompt),
             task_class=Class(task_class),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -254,15 +255,17 @@ class Engine:
         if not 0 <= min(spec.prompt) <= max(spec.prompt) < self.runtime.tokenizer.vocabulary:
             last = self.runtime.tokenizer.vocabulary - 1
             raise UsageError(f"the prompt holds a token id outside 0..{last}: tokenise it for this model")
-        if spec.max_tokens < 1:
-            raise UsageError(f"max_tokens is {spec.max_tokens}: ask for at least 1")
+        if not isinstance(spec.max_tokens, int) or spec.max_tokens < 1:
+            raise UsageError(f"max_tokens is {spec.max_tokens!r}: ask for a whole number of at least 1")
         if len(spec.prompt) + spec.max_tokens > most:
             raise UsageError(
                 f"a prompt of {len(spec.prompt)} tokens and {spec.max_tokens} to generate do not fit the {lane.name} "
                 f"lane's {most} cells a sequence: shorten the prompt or raise --ctx"
             )
-        if spec.pace is not None and spec.pace <= 0:
+        if spec.pace is not None and not (_is_number(spec.pace) and spec.pace > 0):
             raise UsageError(f"a pace of {spec.pace} tokens/s never shows a token: use more than 0, or no pace")
+        if spec.deadline_s is not None and not _is_number(spec.deadline_s):
+            raise UsageError(f"a deadline of {spec.deadline_s!r} s is no time: give seconds from arrival, or none")
         if not 0 <= spec.shared_prefix < len(spec.prompt):
             raise UsageError("shared_prefix must be shorter than the prompt")
 
@@ -292,7 +295,7 @@ class Engine:
 
     def _ended(self, task: Task) -> None:
         self._live.pop(task.request_id, None)
-        if task.spec.task_class is Class.BACKGROUND and not task.record.failed:
+        if task.spec.task_class is Class.BACKGROUND and task.record.finish in (Finish.STOP, Finish.LENGTH):
             self._background_finished += 1
 
     def _begin_close(self) -> None:
@@ -337,3 +340,8 @@ class Engine:
     def _say(self, message: str) -> None:
         if message not in self.messages:
             self.messages.append(message)
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a finite number: anything else would stop the clockwork that all tasks share."""
+    return isinstance(value, int | float) and math.isfinite(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import NamedTuple
@@ -96,7 +97,8 @@ class Task:
         loop, event = asyncio.get_running_loop(), asyncio.Event()
 
         def notify() -> None:
-            loop.call_soon_threadsafe(event.set)
+            with contextlib.suppress(RuntimeError):  # the reader's loop has closed; the other readers' have not
+                loop.call_soon_threadsafe(event.set)
 
         with self._changed:
             self._watchers.append(notify)

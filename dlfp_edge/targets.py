@@ -21,6 +21,7 @@ class Targets:
         self._absolute_s = settings.target_itl_s
         self._slowdown = settings.slowdown or SLOWDOWN[placement]
         self._say = say
+        self._told = False
 
     def feasible(self, decoders: int) -> bool:
         """Whether this many decoders could meet the target with nothing beside them."""
@@ -32,7 +33,8 @@ class Targets:
         alone_s = self.decode_only.estimate(decoders)
         if self._absolute_s is None:
             return None if alone_s is None else self._slowdown * alone_s
-        if alone_s is not None and self._absolute_s < alone_s:
+        if not self._told and alone_s is not None and self._absolute_s < alone_s:
+            self._told = True
             self._say(
                 f"a target of {self._absolute_s * 1e3:.0f} ms is infeasible: decoding alone takes "
                 f"{alone_s * 1e3:.0f} ms here; background runs at its floor"

@@ -229,3 +229,65 @@ def test_background_keeps_off_the_cores_that_decode(
     topology: CpuTopology, decoding: int, expected: tuple[int, ...] | None
 ) -> None:
     assert background_cores(topology, decoding) == expected
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"pace": float("nan")},
+        {"pace": "12"},
+        {"deadline_s": float("nan")},
+        {"deadline_s": "5"},
+        {"max_tokens": 1.5},
+        {"max_tokens": "many"},
+        {"task_class": "urgent"},
+        {"task_class": None},
+    ],
+)
+def test_a_wrong_argument_is_refused_and_stops_nobody_else(wrong: dict[str, object]) -> None:
+    with open_engine(runtime="simulated") as edge:
+        with pytest.raises(UsageError):
+            edge.submit([1, 2, 3], **wrong)  # type: ignore[arg-type]
+        assert edge.submit([1, 2, 3], max_tokens=5, sampling=ENDLESS).wait(30).finish is Finish.LENGTH
+
+
+@pytest.mark.parametrize("prompt", [123, None, [1.5], ["a"]])
+def test_a_prompt_that_is_neither_text_nor_ids_is_refused(prompt: object) -> None:
+    with open_engine(runtime="simulated") as edge, pytest.raises(UsageError, match="neither text nor"):
+        edge.submit(prompt)  # type: ignore[arg-type]
+
+
+def test_a_cancelled_document_is_not_counted_as_done() -> None:
+    engine = engine_on("lanes")
+    whole = engine.submit(spec(64, Class.BACKGROUND, max_tokens=4))
+    cut = engine.submit(spec(64, Class.BACKGROUND, max_tokens=4000))
+    engine.call_at(2.0, cut.cancel)
+    engine.run_until(lambda: whole.done and cut.done)
+    assert cut.record.finish is Finish.CANCELLED
+    assert engine.snapshot().background_finished == 1
+    engine.close()
+
+
+def test_a_reader_whose_loop_has_closed_keeps_nobody_waiting() -> None:
+    engine = engine_on("lanes")
+    ended: list[str] = []
+    task = engine.submit(spec(max_tokens=4), on_finish=lambda record: ended.append(record.request_id))
+    loop = asyncio.new_event_loop()
+    reader = task.__aiter__()
+    waiting = loop.create_task(reader.__anext__())  # type: ignore[arg-type]
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    engine.run_until(lambda: task.done)
+    engine.close()
+    assert ended == [task.request_id]
+    assert engine.messages == []
+    del waiting
+
+
+def test_an_infeasible_target_is_said_once() -> None:
+    engine = engine_on("batched", "dlfp", target_itl_s=0.001)
+    for _ in range(3):
+        engine.submit(spec(2000, max_tokens=300))
+    engine.run_until(lambda: False)
+    engine.close()
+    assert sum("infeasible" in message for message in engine.messages) == 1
