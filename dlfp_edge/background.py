@@ -13,8 +13,12 @@ LOSS_S = 0.5
 LOSS_SHARE = 0.06
 """Of the time between interruptions, a step may take this much: on average half a step is lost, so about 3%."""
 
-STEP_S = 0.25
-"""Measured work of a background step in a lane, or where a step cannot be interrupted: how soon threads are back."""
+RIGID_STEP_S = 0.25
+"""Measured work of a step that cannot be interrupted: how long an arrival may wait for it."""
+
+LANE_STEP_S = 1.0
+"""Measured work of a step in a lane of its own. Priority hands the cores over within a step, so all a shorter one gains
+is that new thread counts apply sooner; at 0.25 s throughput was 7 to 9% lower and foreground gaps the same."""
 
 EFFICIENT_TILES = 4
 FLOOR_SHARE = 0.05
@@ -52,8 +56,10 @@ class StepSize:
         return max(self._caps.tile, min(tokens, self._caps.largest_step))
 
     def _work_s(self, now: float) -> float:
-        if not self._shared or self._caps.interruptible is Interruptible.NO:
-            return STEP_S
+        if not self._shared:
+            return LANE_STEP_S
+        if self._caps.interruptible is Interruptible.NO:
+            return RIGID_STEP_S
         if self._interval_s is None or self._last is None:
             return LOSS_S
         return min(LOSS_S, LOSS_SHARE * max(self._interval_s, now - self._last))

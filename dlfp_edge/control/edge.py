@@ -1,16 +1,15 @@
 """Equation 2 for small devices: the same law, with what quantisation and short steps break repaired.
 
     w[t]   = p[t] * clamp(m[t] * T / L[t], 1/2, 2)
-    c[t+1] = clamp(w[t], c_min, c_max)                        where L[t] > m[t] * T
-    c[t+1] = clamp(c[t] + growth * (w[t] - c[t]), c_min, c_max)  otherwise
+    c[t+1] = clamp(c[t] + g * (w[t] - c[t]), c_min, c_max)      g = 1/2 where L[t] > m[t] * T, else 1/4
 
 Where the paper's form and this one differ:
 
 - The state is real-valued; only the output is quantised, so that small corrections are not rounded away.
 - The ratio is taken from the tokens that ran, p[t], not from the cap: a short last chunk says nothing about the cap.
 - The cap grows only from steps that filled it; a step over the target always shrinks it.
-- It shrinks at once and grows a quarter of the way: one quick step is noise more often than room, and a cap that
-  follows it crosses a kernel tile's edge and stretches the next gap.
+- It goes half the way down and a quarter of the way up: one quick step is noise more often than room, and one slow step
+  more often the machine's than the cap's. A cap that follows each all the way is, on average, too small.
 - A step the backstop cut short is an observation too: it took at least as long as it ran.
 - T bounds the slow gaps, not the typical one. The law steers typical steps to m * T, and m follows how often a gap
   passes 1.1 T: it shrinks by `MARGIN_STEP` at each that does and regains 1/200 of that at each that does not, so that
@@ -31,12 +30,12 @@ from dlfp_edge.control.port import Observation, Update, View, clamp
 RATIO_LIMIT = 2.0
 """One observation at most doubles or halves the cap."""
 
-GROWTH = 0.25
+GROWTH, SHRINKAGE = 0.25, 0.5
 
 TAIL, TAIL_SHARE = 1.1, 1 / 200
 """The multiple of the target that counts as slow, and the share of gaps that may be."""
 
-MARGIN_STEP, LEAST_MARGIN = 0.04, 0.6
+MARGIN_STEP, LEAST_MARGIN = 0.06, 0.5
 
 TILE_LOSS = 1 / 8
 """The share of a step that rounding to a tile may give up; tiles gain 5 to 25% (measured on CPU)."""
@@ -92,7 +91,7 @@ class Edge:
         if self._max_change is not None:
             wanted = clamp(wanted, self._cap * (1 - self._max_change), self._cap * (1 + self._max_change))
         if over:
-            wanted = min(wanted, self._cap)
+            wanted = self._cap + SHRINKAGE * (min(wanted, self._cap) - self._cap)
         elif wanted <= self._cap:
             # The quantised output ran below the state and below the target: no reason to shrink.
             return Update(self._cap, changed=False, reason="the output is rounded below the state")
