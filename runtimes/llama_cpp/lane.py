@@ -244,9 +244,9 @@ class LlamaLane:
     def _parts(self, step: Step) -> list[Step]:
         """What goes into one call of llama.cpp: the whole step, unless its output must not depend on its make-up.
 
-        Where sequences have KV streams of their own, llama.cpp cuts a batch into runs of equal length a sequence. Beside
-        a decode that leaves a prefill's first token alone, and beside another prefill a rest of any length; runs that
-        short take another kernel and change the output. So decodes go together and each prefill by itself.
+        Where sequences have KV streams of their own, llama.cpp cuts a batch into runs of equal length a sequence.
+        Beside a decode that leaves a prefill's first token alone, and beside another prefill a rest of any length; runs
+        that short take another kernel and change the output. So decodes go together and each prefill by itself.
         """
         if not self._around.divided:
             return [step]

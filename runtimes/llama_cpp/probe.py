@@ -1,4 +1,4 @@
-"""What this machine can do with this model, measured through lanes at load in a second or three.
+"""What this machine can do with this model, measured through lanes at load in about three seconds.
 
 Decode wants few threads and prefill many. The decode threads are the fewest whose median step is within 1.4 times that
 of the fastest count, since each thread saved goes to the background. Counts are tried in turns, so that a disturbance
@@ -8,7 +8,7 @@ meets all of them.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -18,10 +18,11 @@ from dlfp_edge.runtime import Lane, LaneSpec, Output, Priority, Runtime, Samplin
 CLOSE_ENOUGH = 1.4
 _CELLS = 1024
 _PROMPT = 16
-_ROUNDS, _DECODES_A_ROUND = 3, 5
-_DECODE_BUDGET_S = 1.0
-_CHUNK, _SHORT_CHUNK, _CHUNK_BUDGET_S = 256, 64, 0.4
-_BESIDE = 12
+_ROUNDS, _DECODES_A_ROUND, _DECODE_BUDGET_S = 3, 5, 1.2
+_CHUNK, _SHORT_CHUNK, _CHUNK_BUDGET_S = 256, 64, 0.5
+_BESIDE, _BESIDE_BUDGET_S = 12, 0.6
+_PATIENCE_S = 5.0
+"""After this long, on a slow or busy machine, the priority is not probed any more."""
 
 OpenLane = Callable[[LaneSpec], Lane]
 
@@ -31,7 +32,7 @@ class ProbeResult:
     """What was found, in seconds and threads. `decode_s_by_threads` are medians.
 
     `beside_lowest_s` is a decode's time beside a background step of lowest priority on all CPUs, `beside_disjoint_s`
-    beside one that keeps to other CPUs; both None where there is one CPU only.
+    beside one that keeps to other CPUs; both None where there is one CPU only or time was short.
     """
 
     decode_s_by_threads: dict[int, float]
@@ -65,12 +66,13 @@ class ProbeResult:
 
 def probe(runtime: Runtime, open_lane: OpenLane, most_threads: int, cpus: Sequence[int]) -> ProbeResult:
     """Measure decode and prefill at several thread counts, then a decode beside a background step."""
+    began = runtime.clock.now()
     front = _Bench(runtime, open_lane(LaneSpec("probe", Priority.NORMAL, 1, _CELLS)))
     try:
         decode = front.decode_medians(thread_counts(most_threads, physical_cores()))
-        prefill = front.prefill_rates(prefill_counts(most_threads, physical_cores()), decode[most_threads])
+        prefill = front.prefill_rates(prefill_counts(most_threads, physical_cores()))
         found = ProbeResult(decode, prefill)
-        if most_threads < 2 or len(cpus) < 2:
+        if most_threads < 2 or len(cpus) < 2 or runtime.clock.now() - began > _PATIENCE_S:
             return found
         back = _Bench(runtime, open_lane(LaneSpec("probe beside", Priority.LOWEST, 1, 2 * _CELLS)))
         try:
@@ -104,12 +106,12 @@ def _beside(front: _Bench, back: _Bench, found: ProbeResult, cpus: Sequence[int]
     """A decode's median beside a lowest-priority step on all CPUs, and beside one on other CPUs than its own."""
     own = min(found.decode_threads, len(cpus) - 1)
     back.start_prefill(found.prefill_threads)
-    lowest_s = front.decode_median(own, _BESIDE)
+    lowest_s = front.decode_median(own)
     back.stop()
     front.lane.pin(cpus[:own])
     back.lane.pin(cpus[own:])
     back.start_prefill(len(cpus) - own)
-    disjoint_s = front.decode_median(own, _BESIDE)
+    disjoint_s = front.decode_median(own)
     back.stop()
     return lowest_s, disjoint_s
 
@@ -125,20 +127,26 @@ class _Bench:
         self._prompt_in = False
 
     def decode_medians(self, counts: Sequence[int]) -> dict[int, float]:
-        """Median decode time for each thread count, fewer decodes where they are slow."""
-        first_s = sum(self.decode_s(count) for count in counts)
-        rounds = max(1, min(_ROUNDS, int(_DECODE_BUDGET_S / (first_s * _DECODES_A_ROUND))))
+        """Median decode time for each thread count; fewer decodes where they are slow."""
         samples: dict[int, list[float]] = {count: [] for count in counts}
-        for _ in range(rounds):
+        until = self._runtime.clock.now() + _DECODE_BUDGET_S
+        for _ in range(_ROUNDS):
             for count in counts:
-                self.decode_s(count)  # the first after a change of threads pays for making them
-                samples[count] += [self.decode_s(count) for _ in range(_DECODES_A_ROUND)]
+                if not samples[count] or self._runtime.clock.now() < until:
+                    samples[count] += self._decodes(count, _DECODES_A_ROUND, until)
         return {count: statistics.median(times) for count, times in samples.items()}
 
-    def decode_median(self, threads: int, count: int) -> float:
-        """Median of `count` decodes."""
+    def decode_median(self, threads: int) -> float:
+        """Median of some decodes beside whatever runs in the other lane."""
+        return statistics.median(self._decodes(threads, _BESIDE, self._runtime.clock.now() + _BESIDE_BUDGET_S))
+
+    def _decodes(self, threads: int, most: int, until: float) -> list[float]:
+        """Times of up to `most` decodes, at least one. One more before them pays for making the threads."""
         self.decode_s(threads)
-        return statistics.median(self.decode_s(threads) for _ in range(count))
+        times = [self.decode_s(threads)]
+        while len(times) < most and self._runtime.clock.now() < until:
+            times.append(self.decode_s(threads))
+        return times
 
     def decode_s(self, threads: int) -> float:
         """Time of one decode at a short context."""
@@ -148,9 +156,10 @@ class _Bench:
         self.lane.truncate(0, _PROMPT)
         return self._run((0,), _PROMPT, threads)
 
-    def prefill_rates(self, counts: Iterable[int], decode_s: float) -> dict[int, float]:
+    def prefill_rates(self, counts: Sequence[int]) -> dict[int, float]:
         """Tokens per second of a chunk for each thread count."""
-        chunk = _CHUNK if decode_s * _CHUNK / 16 < _CHUNK_BUDGET_S else _SHORT_CHUNK
+        short_s = self._prefill_s(_SHORT_CHUNK, counts[-1])
+        chunk = _CHUNK if short_s * _CHUNK / _SHORT_CHUNK < _CHUNK_BUDGET_S else _SHORT_CHUNK
         return {count: chunk / self._prefill_s(chunk, count) for count in counts}
 
     def start_prefill(self, threads: int) -> None:

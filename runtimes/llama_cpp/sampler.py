@@ -1,7 +1,8 @@
 """How the next token of a sequence is chosen from its logits.
 
-Greedy is one `argmax` over the logits in place: on a vocabulary of 262,144 it takes a tenth of the time of llama.cpp's
-chain, which first copies every logit into a list of candidates.
+Greedy is one `argmax` over the logits in place, which releases the GIL: on a vocabulary of 262,144 it takes 0.14 ms
+where llama.cpp's greedy chain, which first lists every token as a candidate, takes 0.38. A chain with a draw takes 0.4,
+with a repeat penalty 1.3 ms.
 """
 
 from __future__ import annotations
