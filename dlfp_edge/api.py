@@ -42,7 +42,7 @@ class Edge:
             if not prompt.strip():
                 raise UsageError("the prompt is empty: give it some text")
             prompt = self.runtime.tokenizer.encode(prompt)
-        elif not isinstance(prompt, Sequence) or not all(isinstance(token, int) for token in prompt):
+        if isinstance(prompt, str) or not _are_ids(prompt):
             raise UsageError("the prompt is neither text nor a sequence of token ids: give one of them")
         if task_class not in [member.value for member in Class]:
             raise UsageError(f"unknown task_class {task_class!r}: use 'foreground' or 'background'")
@@ -111,3 +111,7 @@ def open_engine(
         raise
     engine.start()
     return Edge(loaded, engine)
+
+
+def _are_ids(prompt: object) -> bool:
+    return isinstance(prompt, Sequence) and all(isinstance(token, int) for token in prompt)

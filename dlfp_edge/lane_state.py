@@ -88,12 +88,10 @@ class LaneState:
 
     def reserved(self) -> int:
         """KV cells promised to running tasks and kept prefixes."""
-        return self.prefixes.cells + sum(
-            self._need(r.task.spec, r.task.record.cached_prompt_tokens) for r in self.running
-        )
+        return self.prefixes.cells + sum(self._need(r.task.spec, r.shared) for r in self.running)
 
     def fits(self, task: Task) -> bool:
-        """Whether the task could start here now; makes room by dropping kept prefixes nobody waits for."""
+        """Whether the task could start here now; makes room by dropping kept prefixes."""
         if not self.free or self.count(task.task_class) >= self.limits[task.task_class]:
             return False
         if self.prefixes.waits(task.spec):

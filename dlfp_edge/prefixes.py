@@ -16,6 +16,7 @@ SHORTEST = 16
 class _Kept:
     sequence: int
     used_at: float
+    forks: list[Running]
 
 
 class Prefixes:
@@ -51,8 +52,9 @@ class Prefixes:
             self._computing[key] = running
             return
         kept.used_at = now
+        kept.forks = [fork for fork in kept.forks if not fork.ended] + [running]
         self._lane.fork(kept.sequence, running.sequence, len(key))
-        running.computed = running.planned = len(key)
+        running.shared = running.computed = running.planned = len(key)
         running.task.record.cached_prompt_tokens = len(key)
 
     def harvest(self, running: Running, now: float) -> None:
@@ -65,7 +67,8 @@ class Prefixes:
         if sequence is not None:
             self._lane.open(sequence, Sampling())
             self._lane.fork(running.sequence, sequence, len(key))
-            self._kept[key] = _Kept(sequence, now)
+            self._kept[key] = _Kept(sequence, now, [running])
+            running.shared = len(key)
 
     def abandon(self, running: Running) -> None:
         """The task ended before its prefix was there: another one may compute it."""
@@ -92,9 +95,11 @@ class Prefixes:
         return self._free.pop() if self._free else None
 
     def _drop(self, key: tuple[int, ...]) -> None:
-        sequence = self._kept.pop(key).sequence
-        self._lane.close(sequence)
-        self._free.append(sequence)
+        kept = self._kept.pop(key)
+        for fork in kept.forks:
+            fork.shared = 0
+        self._lane.close(kept.sequence)
+        self._free.append(kept.sequence)
 
     def _key(self, spec: TaskSpec) -> tuple[int, ...]:
         if spec.shared_prefix < SHORTEST or not (self._free or self._kept):

@@ -11,7 +11,8 @@ class Running:
     """One admitted task on one sequence of one lane.
 
     `tokens` are the prompt and the output so far, `computed` the KV cells that are certain, `planned` those once the
-    steps in flight have completed. `ahead` says that a paced stream is building up its reserve.
+    steps in flight have completed, `shared` those of them that a kept prefix accounts for. `ahead` says that a paced
+    stream is building up its reserve.
     """
 
     def __init__(self, task: Task, sequence: int) -> None:
@@ -20,6 +21,7 @@ class Running:
         self.tokens = list(task.spec.prompt)
         self.computed = 0
         self.planned = 0
+        self.shared = 0
         self.in_flight = 0
         self.outputs_in_flight = 0
         self.failures = 0
@@ -71,6 +73,6 @@ class Running:
 
     def restart(self) -> None:
         """The runtime lost the sequence's KV cells: compute them again, output so far included."""
-        self.computed = 0
+        self.computed = self.shared = 0
         if self.in_flight == 0:
             self.planned = 0

@@ -291,3 +291,21 @@ def test_an_infeasible_target_is_said_once() -> None:
     engine.run_until(lambda: False)
     engine.close()
     assert sum("infeasible" in message for message in engine.messages) == 1
+
+
+def test_a_task_waits_for_cells_that_forks_of_a_dropped_prefix_still_hold() -> None:
+    engine = engine_on("lanes", context=3000, foreground_share=1 / 3)
+    prefix = tuple(i % 200 for i in range(800))
+    first, fork = (
+        engine.submit(TaskSpec((*prefix, *(n,) * 50), Class.BACKGROUND, tokens, ENDLESS, shared_prefix=800))
+        for n, tokens in ((1, 50), (2, 150))
+    )
+    engine.run_until(lambda: first.done and bool(fork.record.output_token_ids))
+    large = engine.submit(spec(1500, Class.BACKGROUND, max_tokens=200))
+    engine.run_until(lambda: large.done)
+    assert fork.record.cached_prompt_tokens == 800
+    assert large.record.finish is Finish.LENGTH, large.record.error
+    assert large.record.started is not None
+    assert fork.record.finished is not None
+    assert large.record.started >= fork.record.finished
+    engine.close()
