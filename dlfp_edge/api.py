@@ -42,7 +42,7 @@ class Edge:
             if not prompt.strip():
                 raise UsageError("the prompt is empty: give it some text")
             prompt = self.runtime.tokenizer.encode(prompt)
-        if isinstance(prompt, str) or not _are_ids(prompt):
+        elif not _are_ids(prompt):
             raise UsageError("the prompt is neither text nor a sequence of token ids: give one of them")
         if task_class not in [member.value for member in Class]:
             raise UsageError(f"unknown task_class {task_class!r}: use 'foreground' or 'background'")
