@@ -96,7 +96,7 @@ class Committer:
         counters.step_s.append(service_s)
         counters.computed_tokens += consumed + wasted
         counters.aborted_tokens += wasted
-        if flight.interrupted_at is not None:
+        if flight.preempted and flight.interrupted_at is not None:
             counters.preemption_s.append(max(0.0, result.completed - flight.interrupted_at))
         self._state.floor.observe(result.completed, service_s, flight.background_tokens, flight.total_tokens)
 

@@ -57,6 +57,8 @@ class Delivery:
 
     def next_due(self) -> float | None:
         """When the next token is due; None when none waits."""
+        while self._due and self._due[0][3] < len(self._due[0][2].record.shown_times):
+            heapq.heappop(self._due)  # shown already, when its task was ended early
         return self._due[0][0] if self._due else None
 
     def _show_now(self, task: Task, now: float) -> None:

@@ -31,6 +31,7 @@ from dlfp_edge.task import Class, Finish, OnFinish, OnToken, TaskRecord, TaskSpe
 from dlfp_edge.trace import Counters, Snapshot, StepRecord
 
 NO_PROGRESS_S = 60.0
+MOST_MESSAGES = 100
 
 
 class Engine:
@@ -130,7 +131,7 @@ class Engine:
             now=self.clock.now(),
             placement=self.placement.value,
             controller=self.controller_name,
-            target_s=state.targets.target(1),
+            target_s=state.targets.target(1) if lanes.background.controller.steered else None,
             decode_only_s=state.targets.decode_only.estimate(1),
             budget=lanes.background.controller.state,
             foreground_running=count[Class.FOREGROUND],
@@ -338,7 +339,7 @@ class Engine:
         self.runtime.wake()
 
     def _say(self, message: str) -> None:
-        if message not in self.messages:
+        if message not in self.messages and len(self.messages) < MOST_MESSAGES:
             self.messages.append(message)
 
 

@@ -36,6 +36,7 @@ class Flight:
     note: str = ""
     next_call: float | None = None
     interrupted_at: float | None = None
+    preempted: bool = False
     backstopped: bool = False
 
     @property
@@ -91,15 +92,13 @@ class LaneState:
         return self.prefixes.cells + sum(self._need(r.task.spec, r.shared) for r in self.running)
 
     def fits(self, task: Task) -> bool:
-        """Whether the task could start here now; makes room by dropping kept prefixes."""
+        """Whether the task could start here now; makes room by dropping kept prefixes where that is enough."""
         if not self.free or self.count(task.task_class) >= self.limits[task.task_class]:
             return False
         if self.prefixes.waits(task.spec):
             return False
-        while self.reserved() + self._need(task.spec, self.prefixes.shared(task.spec)) > self.cells:
-            if not self.prefixes.evict():
-                return False
-        return True
+        lacking = self.reserved() + self._need(task.spec, self.prefixes.shared(task.spec)) - self.cells
+        return lacking <= 0 or self.prefixes.make_room(lacking, keep=task.spec)
 
     def admit(self, task: Task, now: float) -> Running:
         """Give the task a sequence."""

@@ -82,16 +82,24 @@ class Prefixes:
             if kept.sequence in sequences:
                 self._drop(key)
 
-    def evict(self) -> bool:
-        """Free the least recently used prefix; False when none is kept."""
-        if not self._kept:
+    def make_room(self, cells: int, keep: TaskSpec) -> bool:
+        """Drop the least recently used prefixes until `cells` are free; drops none where that would not be enough.
+
+        The prefix of `keep` stays, and one that running tasks still share would free nothing.
+        """
+        own = self._key(keep)
+        idle = [key for key, kept in self._kept.items() if key != own and all(fork.ended for fork in kept.forks)]
+        if sum(len(key) for key in idle) < cells:
             return False
-        self._drop(min(self._kept, key=lambda key: self._kept[key].used_at))
+        for key in sorted(idle, key=lambda key: self._kept[key].used_at):
+            if cells > 0:
+                cells -= len(key)
+                self._drop(key)
         return True
 
     def _sequence(self) -> int | None:
         if not self._free:
-            self.evict()
+            self._drop(min(self._kept, key=lambda key: self._kept[key].used_at))
         return self._free.pop() if self._free else None
 
     def _drop(self, key: tuple[int, ...]) -> None:

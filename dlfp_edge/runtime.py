@@ -10,6 +10,7 @@ Adapters live outside the core and come through the entry-point group `dlfp_edge
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dlfp_edge.clock import Clock
+from dlfp_edge.errors import UsageError
 
 PREVIOUS = -1
 """A token still on the device: the one the sequence's step in flight will produce (runtimes of depth > 1)."""
@@ -66,6 +68,15 @@ class Sampling:
     repeat_penalty: float = 1.0
     seed: int | None = None
     ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a filter no sampler can apply."""
+        numbers = (self.temperature, self.top_p, self.min_p, self.repeat_penalty)
+        if not all(math.isfinite(number) and number >= 0 for number in numbers) or self.repeat_penalty == 0:
+            raise UsageError(
+                f"temperature {self.temperature}, top_p {self.top_p}, min_p {self.min_p}, repeat_penalty "
+                f"{self.repeat_penalty}: each must be a number, none negative, repeat_penalty above 0"
+            )
 
 
 @dataclass(frozen=True, slots=True)

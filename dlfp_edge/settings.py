@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -42,6 +43,16 @@ class Settings:
     background_sequences: int = 8
     queue_limit: int = 1024
     single_class: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a number that makes no sense."""
+        if self.target_itl_s is not None and not (math.isfinite(self.target_itl_s) and self.target_itl_s > 0):
+            raise UsageError(f"a target of {self.target_itl_s} s is not possible: give a time above 0")
+        if self.slowdown is not None and not (math.isfinite(self.slowdown) and self.slowdown >= 1):
+            raise UsageError(f"a slowdown of {self.slowdown} is not possible: give 1 or more, 2 for twice as long")
+        counts = (self.context, self.foreground_sequences, self.background_sequences, self.queue_limit)
+        if any(count is not None and count < 1 for count in counts):
+            raise UsageError("context, sequences and queue_limit must each be at least 1")
 
 
 def parse_setting(text: str) -> tuple[Placement, str]:

@@ -109,6 +109,7 @@ class Stopper:
             return False
         if not self._interrupt(lane, flight, now):
             return False
+        flight.preempted = True
         self._state.counters.preemptions += 1
         return True
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -87,6 +88,11 @@ def _build(factory: Callable[..., Controller], name: str, parameters: Mapping[st
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(known) or 'none'}"
             raise UsageError(f"controller '{name}' has no parameter '{key}': {hint}")
+        if not (math.isfinite(parameters[key]) and parameters[key] > 0):
+            raise UsageError(f"{key}={parameters[key]:g} for controller '{name}': it must be a number above 0")
+    lowest, highest = parameters.get("c_min"), parameters.get("c_max")
+    if lowest is not None and highest is not None and lowest > highest:
+        raise UsageError(f"c_min={lowest:g} is above c_max={highest:g} for controller '{name}': swap them")
     return factory(**parameters)
 
 

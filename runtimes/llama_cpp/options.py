@@ -22,6 +22,8 @@ def check_options(options: LoadOptions) -> None:
             raise UsageError(f"{name}={value} is not possible; use one of {', '.join(CHOICES[name])}")
     if options.threads is not None and options.threads < 1:
         raise UsageError(f"{options.threads} threads is not possible; give at least 1")
+    if options.threads is not None and options.threads > len(options.cpus):
+        raise UsageError(f"{options.threads} threads is not possible; this process may use {len(options.cpus)} CPUs")
     if options.cpu_limit < 1:
         raise UsageError(f"{options.cpu_limit} CPUs is not possible; give at least 1")
 

@@ -150,3 +150,14 @@ def test_a_wrong_parameter_is_met_with_the_nearest() -> None:
 def test_every_listed_name_makes_a_controller(placement: Placement) -> None:
     for name in controller_names(placement):
         assert make_controller(placement, name.replace("N", "32")).name
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -1.0])
+def test_a_parameter_must_be_a_number_above_zero(value: float) -> None:
+    with pytest.raises(UsageError, match="above 0"):
+        make_chunk_controller("dlfp", parameters={"T": value})
+
+
+def test_bounds_the_wrong_way_round_are_refused() -> None:
+    with pytest.raises(UsageError, match="swap them"):
+        make_chunk_controller("dlfp", parameters={"c_min": 100, "c_max": 10})

@@ -309,3 +309,40 @@ def test_a_task_waits_for_cells_that_forks_of_a_dropped_prefix_still_hold() -> N
     assert fork.record.finished is not None
     assert large.record.started >= fork.record.finished
     engine.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"target_itl_s": -1.0},
+        {"target_itl_s": float("nan")},
+        {"slowdown": 0.5},
+        {"context": 0},
+        {"queue_limit": 0},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError):
+        Settings(**wrong)  # type: ignore[arg-type]
+
+
+def test_sampling_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(UsageError, match="temperature"):
+        Sampling(temperature=-1.0)
+
+
+def test_a_prefix_in_use_is_not_dropped_to_make_room() -> None:
+    engine = engine_on("lanes", context=900, foreground_share=0.1)
+    head = tuple(range(100))
+    first = [engine.submit(TaskSpec((*head, i), Class.BACKGROUND, 200, ENDLESS, shared_prefix=100)) for i in range(2)]
+    big = engine.submit(spec(600, Class.BACKGROUND, 50))
+    engine.run_until(lambda: False)
+    assert [task.record.finish for task in (*first, big)] == [Finish.LENGTH] * 3
+    assert [task.record.cached_prompt_tokens for task in first] == [0, 100]
+    engine.close()
+
+
+def test_a_law_without_a_target_reports_none() -> None:
+    engine = engine_on("batched", "unlimited")
+    assert engine.snapshot().target_s is None
+    engine.close()
