@@ -73,7 +73,11 @@ def run(
         ),
     ] = None,
     duration: Annotated[
-        str | None, typer.Option(help="End after this time: 60, 90s, 2m.", rich_help_panel=_WORK)
+        str | None,
+        typer.Option(
+            help="End after this time: 60, 90s, 2m. Answers under way may go on for 10 s, waiting ones are cancelled.",
+            rich_help_panel=_WORK,
+        ),
     ] = None,
     scale: Annotated[float, typer.Option(help="Multiply the workload's token counts.", rich_help_panel=_WORK)] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of prompts and arrivals.", rich_help_panel=_WORK)] = 0,

@@ -113,6 +113,12 @@ class StreamClient:
         for handle in list(self._live.values()):
             handle.cancel()
 
+    def cancel_waiting(self) -> None:
+        """Cancel the requests that wait for the target to start them."""
+        for handle in list(self._live.values()):
+            if handle.record.started is None:
+                handle.cancel()
+
     def _wants(self, client: int, index: int) -> bool:
         """Whether a closed-loop client has a request of this index: a limit is dealt out evenly over the clients."""
         limit, clients = self.stream.requests, self.stream.clients or 1

@@ -29,6 +29,9 @@ VIRTUAL = "virtual"
 """The name of a clock that moves only as the engine's loop runs."""
 
 POLL_S = 0.1
+LAST_ANSWERS_S = 10.0
+"""How long foreground answers that are under way when the time is up may go on; what was shown by then counts."""
+
 LAST_STEP_S = 10.0
 """How long a run waits for the background step that spans its end, so that the step's share of work counts."""
 
@@ -161,8 +164,9 @@ class Session:
     """One run of a workload on an engine that runs (or whose time is virtual), from `run` to its outcome.
 
     The run ends once every stream that has `requests` has ended. After `duration_s` (None: the workload's) foreground
-    requests are sent no more, and the run ends with the last that is under way; background goes on until then, so that
-    the last answers meet the same load as the first, and is then cancelled. `windows` None measures no solo latency.
+    requests are sent no more and those that wait are cancelled; the run ends with the last that is under way, or
+    `LAST_ANSWERS_S` later; background goes on until then, so that the last answers meet the same load as the first, and
+    is then cancelled. `windows` None measures no solo latency.
     `scale` multiplies token counts. `artefacts` gets every step and every request. With `cut` the time is up for
     foreground answers under way too: what was shown of them counts, and an answer that would take minutes holds nobody.
 
@@ -267,8 +271,15 @@ class Session:
             client.stop()
         if self._cut and self._tally.end is None:
             self._close(self._engine.clock.now())
-        else:
-            self._end_if_due()
+            return
+        for client in self._of_class(Class.FOREGROUND):
+            client.cancel_waiting()
+        self._engine.call_at(self._engine.clock.now() + LAST_ANSWERS_S, self._cut_answers)
+        self._end_if_due()
+
+    def _cut_answers(self) -> None:
+        for client in self._of_class(Class.FOREGROUND):
+            client.cancel()
 
     def _end_if_due(self) -> None:
         limited = [client for client in self._clients if client.stream.requests is not None]

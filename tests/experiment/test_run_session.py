@@ -65,6 +65,22 @@ def test_the_last_answers_are_whole_and_the_background_is_cancelled() -> None:
     assert not outcome.stopped
 
 
+def test_the_duration_is_a_bound_for_what_waits_and_for_long_answers() -> None:
+    crowd = {**CHAT, "clients": 80, "max_tokens": 4000}
+    with engine("shared/dlfp") as made:
+        outcome = run_workload(made, workload(crowd, INGEST, duration_s=5.0), windows=None)
+    foreground = [record for record in outcome.records if record.task_class is Class.FOREGROUND]
+    waited = [record for record in foreground if record.started is None]
+    answered = [record for record in foreground if record.started is not None]
+    assert waited
+    assert answered
+    assert all(record.finished == pytest.approx(5.0, abs=1.0) for record in waited)
+    assert all(record.finished is not None and record.finished < 16.0 for record in answered)
+    assert all(record.finish is Finish.CANCELLED for record in foreground)
+    assert outcome.tally.foreground.counted_s < 16.0
+    assert len(outcome.tally.foreground.gaps) == sum(len(record.token_times) - 1 for record in answered)
+
+
 def test_limited_streams_end_the_run() -> None:
     with engine() as made:
         outcome = run_workload(made, workload({**CHAT, "requests": 3}, INGEST))
