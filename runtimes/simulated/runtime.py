@@ -18,7 +18,7 @@ from .mode import MODES, Mode
 from .timeline import Timeline
 from .tokens import ByteTokenizer
 
-_DECODE_TOLERANCE = 1.4
+_DECODE_TOLERANCE = 1.55
 _PREFILL_TOKENS = 512
 
 
