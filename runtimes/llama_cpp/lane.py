@@ -33,7 +33,8 @@ _TOUCH_DECODES, _LONGEST_TOUCH_S = 8, 0.5
 class Surroundings:
     """What a lane gets from its runtime. `sequence_cells` is the most one sequence may hold.
 
-    `divided` says that the sequences do not share the KV cells: each has a stream of its own.
+    `divided` says that the sequences do not share the KV cells: each has a stream of its own. `single_threads` is the
+    thread count of every step of one token, whatever the step says; None leaves it to the step.
     """
 
     make_sampler: MakeSampler
@@ -43,6 +44,7 @@ class Surroundings:
     sequence_cells: int
     divided: bool
     most_threads: int
+    single_threads: int | None
 
 
 @dataclass(slots=True)
@@ -256,10 +258,12 @@ class LlamaLane:
 
     def _run(self, job: _Job, part: Step) -> bool:
         """Execute one part of a step; whether all of it is in the cache afterwards."""
+        single = self._around.single_threads if part.total_tokens == 1 else None
+        threads = single or part.threads
         self._batch.fill(part)
-        self._context.use_threads(part.threads)
+        self._context.use_threads(threads)
         if self._starts(job):
-            self.workers.run(self._context.pointer, self._batch.raw, part.threads)
+            self.workers.run(self._context.pointer, self._batch.raw, threads)
         with self._lock:
             job.running = False
         return all(self._context.length(segment.sequence) >= segment.end for segment in part.segments)

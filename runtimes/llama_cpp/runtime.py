@@ -71,8 +71,10 @@ class LlamaRuntime:
         self._end_tokens: npt.NDArray[np.intp] | None = None
         self.capabilities = self._unprobed_capabilities()
         self._probed: ProbeResult | None = None
+        self._single_threads: int | None = None
         if wants_probe(options):
             self._probe()
+        self._single_threads = self.capabilities.decode_threads if self._settings.flash_attention else None
 
     def open_lane(self, spec: LaneSpec) -> Lane:
         lane = self._open(spec)
@@ -131,6 +133,7 @@ class LlamaRuntime:
             min(own_cells, self._model.trained_context),
             self._settings.exact,
             self._most_threads,
+            self._single_threads,
         )
         return LlamaLane(spec, context, workers, around)
 
@@ -160,14 +163,16 @@ class LlamaRuntime:
         return max(256, min(_MOST_CELLS, cells))
 
     def _probe(self) -> None:
+        """Measure, and enter what was found. With flash attention decodes have one thread count, the fastest or not."""
         self._probed = found = probe(self, self._open, self._most_threads, self._options.cpus)
+        solo_threads = found.decode_threads if self._settings.flash_attention else found.solo_threads
         self.capabilities = dataclasses.replace(
             self.capabilities,
             decode_threads=found.decode_threads,
             prefill_threads=found.prefill_threads,
-            solo_threads=found.solo_threads,
+            solo_threads=solo_threads,
             decode_s=found.decode_s_by_threads[found.decode_threads],
-            best_decode_s=found.decode_s_by_threads[found.solo_threads],
+            best_decode_s=found.decode_s_by_threads[solo_threads],
             prefill_tokens_per_s=found.prefill_rate_by_threads[found.prefill_threads],
             priority_effective=found.priority_effective,
         )
@@ -196,7 +201,7 @@ class LlamaRuntime:
             decode_s=None,
             solo_threads=decode_threads,
             best_decode_s=None,
-            threads_invariant=not self._settings.flash_attention,
+            threads_invariant=True,
             prefill_tokens_per_s=None,
             priority=self._priority.name,
             priority_effective=None,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
-from llama_harness import OpenLane, await_result, decode, generate, next_token, run_step, segment
+from llama_harness import OpenLane, await_result, decode, generate, load_options, next_token, run_step, segment
 
 from dlfp_edge.runtime import Runtime, Sampling, Step
+from dlfp_edge.runtimes.llama_cpp import provider
 
 PROMPT = "The best thing about a rainy day is"
 
@@ -80,3 +84,15 @@ def test_words_do_not_depend_on_decode_threads(runtime: Runtime, open_lane: Open
         words.append(decode(runtime, lane, context - 1, prompt[-1], 8, threads))
         lane.truncate(0, context - 1)
     assert words[0] == words[1]
+
+
+def test_with_flash_attention_decodes_have_one_thread_count(tiny_model: Path, open_lane: OpenLane) -> None:
+    runtime = provider.load(load_options(tiny_model, flash_attention="on"))
+    lane: Any = open_lane(runtime, context=256)
+    lane.open(0, Sampling())
+    run_step(runtime, lane, segment(0, 0, range(8)), threads=2)
+    assert lane._context._threads == 2
+    run_step(runtime, lane, segment(0, 8, [1]), threads=2)
+    assert lane._context._threads == runtime.capabilities.decode_threads == 1
+    lane.shut()
+    runtime.close()
