@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _PICTURE_INTERVAL_S = 0.15
 _LINE_INTERVAL_S = 5.0
+_NOTICE_INTERVAL_S = 0.5
 _RATE_WINDOW = 40
 
 
@@ -94,6 +95,36 @@ class View:
 
     def _loop(self) -> None:
         while not self._stop.wait(self.interval_s):
+            self.show()
+
+
+class Notices:
+    """Says each new message of the engine once, until the block ends."""
+
+    def __init__(self, engine: Watched) -> None:
+        self._engine = engine
+        self._said: set[str] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="dlfp-notices", daemon=True)
+
+    def __enter__(self) -> Notices:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=2)
+        self.show()
+
+    def show(self) -> None:
+        """Say what is new."""
+        for message in self._engine.snapshot().messages:
+            if message not in self._said:
+                self._said.add(message)
+                note(f"note: {message}")
+
+    def _loop(self) -> None:
+        while not self._stop.wait(_NOTICE_INTERVAL_S):
             self.show()
 
 

@@ -315,14 +315,16 @@ class Session:
         self._changed.set()
 
     def _describe(self) -> RunFacts:
+        snapshot = self._engine.snapshot()
         return RunFacts(
             workload=self._workload.name,
             seed=self._seed,
             scale=self._scale,
             placement=self._engine.placement.value,
             controller=self._engine.controller_name,
-            target_s=self._engine.snapshot().target_s,
+            target_s=snapshot.target_s,
             classes=frozenset(stream.task_class for stream in self._workload.streams),
+            messages=snapshot.messages,
         )
 
     def _of_class(self, task_class: Class) -> list[StreamClient]:

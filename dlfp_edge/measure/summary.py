@@ -103,12 +103,13 @@ class Summary(_Part):
     scheduler_overhead_ms: Overhead
     preemptions: Preemptions
     backstops: int
+    messages: list[str] = Field(description="what the engine had to say, each once, in the order it came up")
     unavailable: dict[str, str] = Field(description="dotted name of a null figure -> why it is null")
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a run was: the workload by name, its settings, the target in seconds, and which classes it had."""
+    """What a run was: workload, settings, target in seconds, the classes it had, and what the engine said."""
 
     workload: str
     seed: int
@@ -117,6 +118,7 @@ class RunFacts:
     controller: str
     target_s: float | None
     classes: frozenset[Class]
+    messages: tuple[str, ...] = ()
 
 
 def build_summary(facts: RunFacts, tally: RunTally, counters: Counters) -> dict[str, Any]:
@@ -147,6 +149,7 @@ def build_summary(facts: RunFacts, tally: RunTally, counters: Counters) -> dict[
             wasted_fraction=_ratio(counters.aborted_tokens, counters.computed_tokens),
         ),
         backstops=counters.backstops,
+        messages=list(facts.messages),
         unavailable={},
     )
     document = summary.model_dump(mode="json")

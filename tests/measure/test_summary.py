@@ -55,6 +55,11 @@ def test_what_was_measured_is_there() -> None:
     assert sorted(document["unavailable"]) == sorted(nulls(document))
 
 
+def test_messages_are_in_the_summary() -> None:
+    said = RunFacts("w", 1, 1.0, "lanes", "lanes/dlfp", None, BOTH, ("the target cannot be met",))
+    assert build_summary(said, RunTally(WindowPlan(0.0)), Counters())["messages"] == ["the target cannot be met"]
+
+
 def test_a_missing_class_is_the_reason() -> None:
     document = build_summary(facts(frozenset({Class.FOREGROUND})), RunTally(WindowPlan(0.0)), Counters())
     assert document["unavailable"]["background.ttft_ms.p99"] == "the workload has no background stream"
