@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlfp_edge.cli import options
-from dlfp_edge.cli.interrupt import INTERRUPTED, stops_on_interrupt
+from dlfp_edge.cli.interrupt import stops_on_interrupt
 from dlfp_edge.cli.output import note, print_json, print_table
 from dlfp_edge.errors import UsageError
 
@@ -46,9 +46,15 @@ def compare(
     scale: Annotated[float, typer.Option(help="Multiply the workload's token counts.")] = 1.0,
     ctx: Annotated[int | None, typer.Option(help="KV cells of all lanes together.")] = None,
     threads: Annotated[int | None, typer.Option(help="Most CPU threads. Default: probed.")] = None,
-    model: Annotated[Path | None, typer.Option(help="A GGUF file. Default: the embedded model.")] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(parser=options.path_argument, metavar="PATH", help="A GGUF file. Default: the embedded model."),
+    ] = None,
     runtime: Annotated[str, typer.Option(help="llama_cpp, or simulated.")] = "llama_cpp",
-    out: Annotated[Path, typer.Option(help="Folder for compare.json and frontier.png.")] = Path("out/compare"),
+    out: Annotated[
+        Path,
+        typer.Option(parser=options.path_argument, metavar="PATH", help="Folder for compare.json and frontier.png."),
+    ] = Path("out/compare"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")] = False,
 ) -> None:
     """Compare settings on one model, in alternating windows with the same prompts.
@@ -70,10 +76,12 @@ def compare(
     options.parse_positive(str(scale), "--scale")
     window_s = options.parse_duration(window, "--window", bare_unit="s")
     asked = load_workload(workload)
+    options.at_least_one(threads, "--threads")
+    options.known_runtime(runtime)
     arms = _arms(settings, pace, target_itl, slowdown, ctx)
     options.writable_directory(out)
     note(f"loading {model or ('the embedded model' if runtime == 'llama_cpp' else runtime)}…")
-    with closing(load_runtime(runtime, model, threads=options.at_least_one(threads, "--threads"), seed=seed)) as loaded:
+    with closing(load_runtime(runtime, model, threads=threads, seed=seed)) as loaded:
         comparer = Comparer(
             loaded,
             asked,
@@ -86,11 +94,11 @@ def compare(
             baseline=_baseline(arms),
             progress=note,
         )
-        with stops_on_interrupt(comparer.stop):
+        with stops_on_interrupt(comparer.stop) as interruption:
             result = comparer.run(out)
         simulated = loaded.clock.name == "virtual"
     _print(result, simulated, out, as_json)
-    raise typer.Exit(0 if result.rounds == rounds else INTERRUPTED)
+    raise typer.Exit(0 if result.rounds == rounds else interruption.code)
 
 
 def _arms(
@@ -103,10 +111,12 @@ def _arms(
     if not names:
         raise UsageError("--settings: name at least one, such as lanes/dlfp")
     paces = [None] if pace is None else [options.parse_pace(part) for part in pace.split(",")]
-    arms = []
+    arms: list[Arm] = []
     for rate in paces:
         suffix = "" if len(paces) == 1 else " unpaced" if rate is None else f" at {rate:g}/s"
         for name in names:
+            if any(arm.label == name + suffix for arm in arms):
+                raise UsageError(f"--settings: '{name + suffix}' is there twice: name each setting and pace once")
             chosen = options.build_settings(name, None, None, "edge", [], target_itl, slowdown, ctx)
             arms.append(Arm(name + suffix, chosen, rate))
     return arms

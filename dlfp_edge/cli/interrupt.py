@@ -1,4 +1,4 @@
-"""Ctrl-C: the first one ends a run in order, the second one at once."""
+"""Ctrl-C and SIGTERM: the first one ends a run in order, the second one at once."""
 
 from __future__ import annotations
 
@@ -10,25 +10,34 @@ from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SHOW_CURSOR = "\x1b[?25h\n"
 
 
-@contextmanager
-def stops_on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """During the block the first Ctrl-C calls `stop`; a second one ends the process with 130."""
-    asked = False
+class Interruption:
+    """What has interrupted a block, as an exit code: 130 for Ctrl-C, 143 for SIGTERM."""
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
+    def __init__(self) -> None:
+        self.asked = False
+        self.code = INTERRUPTED
+
+
+@contextmanager
+def stops_on_interrupt(stop: Callable[[], None]) -> Iterator[Interruption]:
+    """During the block the first Ctrl-C or SIGTERM calls `stop`; a second one ends the process."""
+    interruption = Interruption()
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if interruption.asked:
             if sys.stderr.isatty():
                 os.write(sys.stderr.fileno(), _SHOW_CURSOR.encode())
-            os._exit(INTERRUPTED)
-        asked = True
+            os._exit(128 + number)
+        interruption.asked, interruption.code = True, 128 + number
         stop()
 
-    previous = signal.signal(signal.SIGINT, handle)
+    previous = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
-        yield
+        yield interruption
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import typer
+
 from dlfp_edge.errors import UsageError
 from dlfp_edge.settings import Placement, Settings, parse_setting
 
@@ -21,6 +23,8 @@ def parse_duration(text: str, option: str, bare_unit: str | None = None) -> floa
     """Seconds from "80ms", "0.08s" or "2m". A number without a unit is read in `bare_unit`, or refused without one."""
     match = _QUANTITY.fullmatch(text.strip().lower())
     unit = (match.group(2) or bare_unit) if match else None
+    if match is not None and not unit:
+        raise UsageError(f"{option}: '{text}' has no unit: write {match.group(1)}ms, or for example 0.08s")
     if match is None or unit not in _UNITS_S:
         examples = "80ms or 0.08s" if bare_unit is None else "60, 90s or 2m"
         raise UsageError(f"{option}: cannot read '{text}' as a duration above zero; write for example {examples}")
@@ -44,7 +48,8 @@ def parse_positive(text: str, option: str, hint: str = "a number above zero") ->
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        raise UsageError(f"{option}: '{text}' is not {hint}")
+        wrong = "must be above zero" if math.isfinite(value) else f"is not {hint}"
+        raise UsageError(f"{option}: '{text}' {wrong}")
     return value
 
 
@@ -86,9 +91,27 @@ def nearest(word: str, words: Iterable[str], what: str) -> UsageError:
     return UsageError(f"unknown {what} '{word}': {hint}")
 
 
+def known_runtime(name: str) -> str:
+    """The name of an installed runtime."""
+    from dlfp_edge.plugins import runtime_names
+
+    if name not in runtime_names():
+        raise nearest(name, runtime_names(), "runtime")
+    return name
+
+
+def path_argument(value: str | Path) -> Path:
+    """A path as typed; an empty one would mean the current folder, which nobody who typed it wanted."""
+    if not str(value).strip():
+        raise typer.BadParameter("the path is empty; name a file or folder")
+    return Path(value)
+
+
 def text_argument(value: str, option: str) -> str:
     """The text itself, or for @FILE that file's text. Empty text is refused."""
     text = read_text(Path(value[1:]), option) if value.startswith("@") else value
+    if not text.strip() and value.startswith("@"):
+        raise UsageError(f"{option} {value[1:]} is empty: remove it or fill it")
     if not text.strip():
         raise UsageError(f"{option}: the prompt is empty; give some text or @FILE")
     return text

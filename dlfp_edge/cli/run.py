@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlfp_edge.cli import options
-from dlfp_edge.cli.interrupt import INTERRUPTED, stops_on_interrupt
-from dlfp_edge.cli.live import Scene, choose_view, spinner
+from dlfp_edge.cli.interrupt import stops_on_interrupt
+from dlfp_edge.cli.live import Notices, Scene, choose_view, spinner
 from dlfp_edge.cli.output import note, print_json
 from dlfp_edge.cli.transcript import Transcript
 from dlfp_edge.errors import UsageError
@@ -59,7 +59,12 @@ def run(
     ] = None,
     background: Annotated[
         list[Path] | None,
-        typer.Option(help="A text file, or a folder of them, to work through. Repeatable.", rich_help_panel=_WORK),
+        typer.Option(
+            parser=options.path_argument,
+            metavar="PATH",
+            help="A text file, or a folder of them, to work through. Repeatable.",
+            rich_help_panel=_WORK,
+        ),
     ] = None,
     background_prompt: Annotated[
         str | None,
@@ -82,7 +87,13 @@ def run(
     scale: Annotated[float, typer.Option(help="Multiply the workload's token counts.", rich_help_panel=_WORK)] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of prompts and arrivals.", rich_help_panel=_WORK)] = 0,
     model: Annotated[
-        Path | None, typer.Option(help="A GGUF file. Default: the embedded model.", rich_help_panel=_MODEL)
+        Path | None,
+        typer.Option(
+            parser=options.path_argument,
+            metavar="PATH",
+            help="A GGUF file. Default: the embedded model.",
+            rich_help_panel=_MODEL,
+        ),
     ] = None,
     runtime: Annotated[
         str, typer.Option(help="llama_cpp, or simulated (no model, virtual time).", rich_help_panel=_MODEL)
@@ -128,7 +139,13 @@ def run(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the run's files. Default: out/run-<time>.", rich_help_panel=_OUTPUT)
+        Path | None,
+        typer.Option(
+            parser=options.path_argument,
+            metavar="PATH",
+            help="Folder for the run's files. Default: out/run-<time>.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document instead of tables.", rich_help_panel=_OUTPUT)
@@ -155,7 +172,7 @@ def run(
 
     [cyan]dlfp-edge run demo --target-itl 40ms --pace 12 --json --out out/paced[/cyan]
 
-    Ctrl-C ends a run in order and still writes its summary; a second one stops at once.
+    Ctrl-C (or SIGTERM) ends a run in order and still writes its summary; a second one stops at once.
     """
     from dlfp_edge.cli.asked import asked_workload
 
@@ -163,6 +180,7 @@ def run(
     if pace is not None:
         asked = asked.paced(options.parse_pace(pace))
     options.parse_positive(str(scale), "--scale")
+    options.known_runtime(runtime)
     order = _Order(
         workload=asked,
         settings=options.build_settings(setting, placement, controller, preset, set_ or [], target_itl, slowdown, ctx),
@@ -188,22 +206,22 @@ def _execute(order: _Order) -> int:
     try:
         loaded = _load(order)
         with closing(loaded):
-            outcome, simulated, fault = _measure(order, loaded, device)
+            measured = _measure(order, loaded, device)
     except UsageError:
         with suppress(OSError):
             order.out.rmdir()
         raise
-    summary = outcome.summary()
+    summary, stopped = measured.outcome.summary(), measured.outcome.stopped
     if order.as_json:
-        print_json({**summary, "simulated": simulated, "stopped": outcome.stopped, "out": str(order.out)})
+        print_json({**summary, "simulated": measured.simulated, "stopped": stopped, "out": str(order.out)})
     else:
         from dlfp_edge.cli.result import print_result
 
-        print_result(summary, simulated)
-        print(f"files       {order.out}/  (summary.json, requests.jsonl, steps.jsonl, manifest.json)")
-    if outcome.stopped:
-        return INTERRUPTED
-    return 1 if fault else 0
+        print_result(summary, measured.simulated)
+        print(f"files       {order.out}/  ({', '.join(measured.files) or 'nothing could be written'})")
+    if stopped:
+        return measured.interrupted
+    return 1 if measured.fault else 0
 
 
 def _load(order: _Order) -> Runtime:
@@ -222,8 +240,19 @@ def _load(order: _Order) -> Runtime:
         )
 
 
-def _measure(order: _Order, loaded: Runtime, device: Device) -> tuple[Outcome, bool, str | None]:
-    """Run the workload and write its files; also whether time was simulated, and what went wrong with the files."""
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What came of a run: `interrupted` is the exit code if it was stopped, `fault` what went wrong with the files."""
+
+    outcome: Outcome
+    simulated: bool
+    interrupted: int
+    files: list[str]
+    fault: str | None
+
+
+def _measure(order: _Order, loaded: Runtime, device: Device) -> _Measured:
+    """Run the workload and write its files."""
     from dlfp_edge.engine import Engine
     from dlfp_edge.experiment.artefacts import Artefacts
     from dlfp_edge.experiment.manifest import build_manifest
@@ -234,7 +263,7 @@ def _measure(order: _Order, loaded: Runtime, device: Device) -> tuple[Outcome, b
     settings = sized(order.settings, order.workload.scaled(order.scale))
     engine = Engine(loaded, settings, topology)
     with Artefacts(order.out, report=note, patient=is_virtual(engine)) as artefacts:
-        outcome = _watch(order, engine, artefacts)
+        outcome, interrupted = _watch(order, engine, artefacts)
         manifest = build_manifest(
             runtime=loaded,
             device=device,
@@ -245,19 +274,21 @@ def _measure(order: _Order, loaded: Runtime, device: Device) -> tuple[Outcome, b
             scale=order.scale,
         )
         artefacts.finish(outcome.summary(), manifest)
-    return outcome, is_virtual(engine), artefacts.fault
+    return _Measured(outcome, is_virtual(engine), interrupted, artefacts.files(), artefacts.fault)
 
 
-def _watch(order: _Order, engine: Engine, artefacts: Artefacts) -> Outcome:
-    """Run the session under the view that fits, stopping it on Ctrl-C."""
+def _watch(order: _Order, engine: Engine, artefacts: Artefacts) -> tuple[Outcome, int]:
+    """Run the session under the view that fits, stopping it on Ctrl-C; also the exit code if that happened."""
     from dlfp_edge.cli.asked import documents
-    from dlfp_edge.experiment.session import Session, TokenShown, is_virtual, running
+    from dlfp_edge.experiment.session import Finished, Session, TokenShown, is_virtual, running
 
     transcript = Transcript(engine.runtime.tokenizer)
 
     def on_event(event: SessionEvent) -> None:
         if isinstance(event, TokenShown):
             transcript.on_token(event.record, event.position)
+        elif isinstance(event, Finished):
+            transcript.on_finish(event.record)
 
     with running(engine):
         session = Session(
@@ -271,12 +302,13 @@ def _watch(order: _Order, engine: Engine, artefacts: Artefacts) -> Outcome:
         )
         view = choose_view(order.quiet, order.as_json)
         with (
-            stops_on_interrupt(session.stop),
+            stops_on_interrupt(session.stop) as interruption,
+            Notices(engine),
             view(engine, transcript, Scene(documents(order.workload), is_virtual(engine))) if view else nullcontext(),
         ):
             outcome = session.run()
     _say_failures(outcome)
-    return outcome
+    return outcome, interruption.code
 
 
 def _say_failures(outcome: Outcome) -> None:

@@ -38,6 +38,10 @@ class Transcript:
         if index > 0:
             self.gaps_s.append(record.shown_times[index] - record.shown_times[index - 1])
 
+    def on_finish(self, record: TaskRecord) -> None:
+        """Forget what is kept for a request until it ends."""
+        self._decoders.pop(record.request_id, None)
+
     def tail(self, characters: int) -> str:
         """About the newest `characters` of text."""
         pieces = list(self._pieces)

@@ -31,6 +31,9 @@ WRITE_S = 0.5
 """How often what has gathered is written: the most that a killed process loses."""
 
 
+_FILES = ("summary.json", "requests.jsonl", "steps.jsonl", "manifest.json")
+
+
 def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr)
 
@@ -53,6 +56,7 @@ class Artefacts:
         self._report = report
         self._waiting: deque[tuple[LineFile, StepRecord | TaskRecord]] = deque()
         self._missing = 0
+        self._lost: set[str] = set()
         self._closing = threading.Event()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +88,12 @@ class Artefacts:
             try:
                 write_json(self.folder / name, document)
             except OSError as error:
+                self._lost.add(name)
                 self._fail(f"{name}: {error.strerror or error}")
+
+    def files(self) -> list[str]:
+        """The names of the files that hold something of this run."""
+        return [name for name in _FILES if name not in self._lost and _holds_something(self.folder / name)]
 
     def close(self) -> None:
         """Write what is left and stop; safe to repeat."""
@@ -119,11 +128,18 @@ class Artefacts:
             file, record = self._waiting.popleft()
             file.append(request_line(record) if isinstance(record, TaskRecord) else record)
             time.sleep(0)  # offers the interpreter's lock to the engine
-        for file in (self._steps, self._requests):
+        for file in (self._requests, self._steps):  # the small one first: steps must not take its room
             try:
                 file.flush()
             except OSError as error:
                 self._fail(error.strerror or str(error))
+
+
+def _holds_something(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
 
 
 def request_line(record: TaskRecord) -> dict[str, Any]:

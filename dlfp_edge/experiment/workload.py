@@ -190,13 +190,18 @@ def _read(file: Traversable, folder: Traversable, shown: str) -> Workload:
         workload = Workload.model_validate(table)
     except ValidationError as error:
         raise UsageError(f"{shown}: {one_line(error, table, {'': Workload, 'stream': Stream})}") from None
-    return workload.with_texts(
+    workload = workload.with_texts(
         {
             name: _read_text(folder / name, f"{shown}: stream {stream.name!r}: {name}")
             for stream in workload.streams
             for name in [*stream.texts, *([stream.instruction] if stream.instruction else [])]
         }
     )
+    for stream in workload.streams:
+        for name in stream.texts:
+            if not workload.text(name).strip():
+                raise UsageError(f"{shown}: stream {stream.name!r}: text {name} is empty: remove it or fill it")
+    return workload
 
 
 def _read_text(file: Traversable, shown: str) -> str:

@@ -42,7 +42,12 @@ def assert_one_line(said: Said, *words: str) -> None:
         (["run", "--target-itl", "-80ms"], ["--target-itl", "-80ms"]),
         (["run", "--target-itl", "0ms"], ["--target-itl", "above zero"]),
         (["run", "--target-itl", "soon"], ["--target-itl", "soon"]),
-        (["run", "--target-itl", "80"], ["--target-itl", "80ms"]),
+        (["run", "--target-itl", "80"], ["--target-itl", "no unit", "80ms", "0.08s"]),
+        (["run", "--pace", "0"], ["--pace", "above zero"]),
+        (["run", "--out", ""], ["--out", "empty"]),
+        (["run", "--model", ""], ["--model", "empty"]),
+        (["run", "--background", ""], ["--background", "empty"]),
+        (["compare", "demo", "--settings", "lanes/dlfp,lanes/dlfp"], ["--settings", "lanes/dlfp", "twice"]),
         (["run", "--target-itl", "80ms", "--slowdown", "2"], ["only one"]),
         (["run", "--slowdown", "0.5"], ["--slowdown"]),
         (["run", "--pace", "-1"], ["--pace"]),
@@ -87,6 +92,14 @@ def test_out_that_cannot_be_written(cli: Cli, tmp_path: Path) -> None:
 def test_unreadable_background_file(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\xff\xfe")
     assert_one_line(cli("run", *SIMULATED, "--background", "picture.png"), "picture.png", "UTF-8")
+
+
+def test_empty_files_are_named(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text(" \n")
+    assert_one_line(cli("run", *SIMULATED, "--background", "empty.txt"), "--background empty.txt is empty")
+    stream = STREAM.replace("prompt_tokens = 8", 'texts = ["empty.txt"]') + "requests = 1\n"
+    (tmp_path / "own.toml").write_text('name = "w"\ndescription = "d"\n' + stream)
+    assert_one_line(cli("run", *SIMULATED, "own.toml"), "own.toml", "stream 'a'", "empty.txt is empty")
 
 
 def test_empty_background_folder(cli: Cli, tmp_path: Path) -> None:

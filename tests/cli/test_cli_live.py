@@ -110,6 +110,15 @@ def test_transcript_joins_the_bytes_of_a_character() -> None:
     assert list(transcript.gaps_s) == pytest.approx([0.5, 0.5])
 
 
+def test_transcript_keeps_nothing_of_requests_that_ended() -> None:
+    transcript = Transcript(ByteTokenizer())
+    record = _record("chat/0", Class.FOREGROUND, b"x")
+    transcript.on_token(record, 0)
+    transcript.on_finish(record)
+    assert not transcript._decoders
+    assert transcript.tail(10).endswith("x")
+
+
 def test_transcript_leaves_the_background_out() -> None:
     transcript = Transcript(ByteTokenizer())
     transcript.on_token(_record("notes/0", Class.BACKGROUND, b"x"), 0)

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from .conftest import Cli
 
 RUN = ("run", "chat-ingest", "--runtime", "simulated", "--out", "files")
@@ -50,15 +52,24 @@ def test_quiet_says_nothing_on_the_way(cli: Cli) -> None:
     assert cli(*RUN, "--duration", "5", "--quiet").err == ""
 
 
+@pytest.mark.parametrize("mode", ["--json", "--quiet"])
+def test_what_the_engine_says_is_shown_once_and_kept(cli: Cli, tmp_path: Path, mode: str) -> None:
+    said = cli(*RUN, "--duration", "5", "--setting", "shared/dlfp", "--target-itl", "1ms", mode)
+    summary = json.loads((tmp_path / "files" / "summary.json").read_text())
+    [message] = summary["messages"]
+    assert "target" in message
+    assert said.err.count(message) == 1
+
+
 def test_same_seed_same_figures(cli: Cli) -> None:
     first, second = (json.loads(cli(*RUN, "--duration", "5", "--seed", "3", "--json").out) for _ in range(2))
     assert first["foreground"]["itl_ms"] == second["foreground"]["itl_ms"]
 
 
 def test_settings_reach_the_engine(cli: Cli) -> None:
-    options = ("--setting", "shared/fixed:32", "--target-itl", "90ms", "--pace", "12", "--scale", "0.5")
+    options = ("--setting", "shared/dlfp", "--target-itl", "90ms", "--pace", "12", "--scale", "0.5")
     document = json.loads(cli(*RUN, "--duration", "5", *options, "--json").out)
-    assert document["controller"] == "shared/fixed:32"
+    assert document["controller"] == "shared/dlfp"
     assert document["target_itl_ms"] == 90
     assert document["scale"] == 0.5
     assert document["foreground"]["shown_itl_ms"]["count"] > 0
@@ -90,6 +101,15 @@ def test_interrupt_still_writes_the_summary(tmp_path: Path) -> None:
     assert json.loads(out)["stopped"] is True
     assert json.loads((tmp_path / "files" / "summary.json").read_text())["steps"] > 0
     assert "Traceback" not in err
+
+
+def test_sigterm_still_writes_the_summary(tmp_path: Path) -> None:
+    process = _start(tmp_path)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    assert json.loads(out)["stopped"] is True
+    assert json.loads((tmp_path / "files" / "summary.json").read_text())["steps"] > 0
 
 
 def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:

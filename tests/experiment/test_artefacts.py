@@ -115,6 +115,31 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     assert artefacts.fault is not None
 
 
+def test_only_files_that_were_written_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    artefacts = Artefacts(tmp_path, report=lambda _: None)
+    artefacts.request(request(0))
+    artefacts.close()
+    monkeypatch.setattr(os, "fsync", full)
+    artefacts.finish({"a": 1}, {"b": 2})
+    assert artefacts.files() == ["requests.jsonl"]
+
+
+def test_requests_are_written_before_steps(tmp_path: Path) -> None:
+    flushed: list[str] = []
+
+    class Noting(LineFile):
+        def flush(self) -> None:
+            flushed.append("requests" if self is artefacts._requests else "steps")
+
+    artefacts = Artefacts(tmp_path)
+    artefacts._requests, artefacts._steps = Noting(SmallDisk(99)), Noting(SmallDisk(99))
+    artefacts.close()
+    assert flushed[-2:] == ["requests", "steps"]
+
+
 def test_a_hanging_disk_never_blocks_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
 
