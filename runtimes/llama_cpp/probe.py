@@ -1,8 +1,8 @@
 """What this machine can do with this model, measured through lanes at load in about three seconds.
 
-Decode wants few threads and prefill many. The decode threads are the fewest whose median step is within 1.55 times that
-of the fastest count, since each thread saved goes to the background. Counts are tried in turns, so that a disturbance
-meets all of them.
+Decode wants few threads and prefill many. The decode threads are the fewest whose step is within 1.55 times that of the
+fastest count, since each thread saved goes to the background. Counts are tried in turns, and the fastest step of each
+counts: what else runs on the machine can only make a step slower, and a probe is too short to average that out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OpenLane = Callable[[LaneSpec], Lane]
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What was found, in seconds and threads. `decode_s_by_threads` are medians.
+    """What was found, in seconds and threads. `decode_s_by_threads` are the fastest seen.
 
     `beside_lowest_s` is a decode's time beside a background step of lowest priority on all CPUs, `beside_disjoint_s`
     beside one that keeps to other CPUs; both None where there is one CPU only or time was short.
@@ -72,7 +72,7 @@ def probe(runtime: Runtime, open_lane: OpenLane, most_threads: int, cpus: Sequen
     began = runtime.clock.now()
     front = _Bench(runtime, open_lane(LaneSpec("probe", Priority.NORMAL, 1, _CELLS)))
     try:
-        decode = front.decode_medians(thread_counts(most_threads, physical_cores()))
+        decode = front.fastest_decodes(thread_counts(most_threads, physical_cores()))
         prefill = front.prefill_rates(prefill_counts(most_threads, physical_cores()))
         found = ProbeResult(decode, prefill)
         if most_threads < 2 or len(cpus) < 2 or runtime.clock.now() - began > _PATIENCE_S:
@@ -129,15 +129,15 @@ class _Bench:
         lane.open(0, Sampling())
         self._prompt_in = False
 
-    def decode_medians(self, counts: Sequence[int]) -> dict[int, float]:
-        """Median decode time for each thread count; fewer decodes where they are slow."""
+    def fastest_decodes(self, counts: Sequence[int]) -> dict[int, float]:
+        """The fastest decode for each thread count; fewer decodes where they are slow."""
         samples: dict[int, list[float]] = {count: [] for count in counts}
         until = self._runtime.clock.now() + _DECODE_BUDGET_S
         for _ in range(_ROUNDS):
             for count in counts:
                 if not samples[count] or self._runtime.clock.now() < until:
                     samples[count] += self._decodes(count, _DECODES_A_ROUND, until)
-        return {count: statistics.median(times) for count, times in samples.items()}
+        return {count: min(times) for count, times in samples.items()}
 
     def decode_median(self, threads: int) -> float:
         """Median of some decodes beside whatever runs in the other lane."""
