@@ -11,15 +11,18 @@ from typing import Any
 from dlfp_edge.bench.loading import load_runtime
 from dlfp_edge.bench.report import Report
 from dlfp_edge.bench.steps import open_lane, prefill, random_tokens, run_step
-from dlfp_edge.errors import RuntimeFailure
+from dlfp_edge.errors import RuntimeFailure, UsageError
 from dlfp_edge.runtime import Priority, Step
 
 _TOKENS = 512
 _SEQUENCES = 4
+_WRONG_INPUT = 2
 
 
 def memory(runtime: str, model: Path | None, context: int) -> Report:
     """Resident memory with one lane of `context` cells, and with two that halve them; a prefill has run in each."""
+    if context < 2 * _TOKENS:
+        raise UsageError(f"--ctx: {context} is too few for a prefill in each of two lanes; give at least {2 * _TOKENS}")
     rows: list[tuple[Any, ...]] = []
     for label, cells in (("one lane", [context]), ("two lanes", [context // 2, context // 2])):
         loaded_mb, used_mb = _in_process(runtime, model, cells)
@@ -54,12 +57,19 @@ def _in_process(runtime: str, model: Path | None, cells: list[int]) -> tuple[flo
     done = subprocess.run(
         [sys.executable, "-m", __name__, order], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
+    last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+    if done.returncode == _WRONG_INPUT:
+        raise UsageError(last)
     if done.returncode != 0:
-        raise RuntimeFailure(f"the measuring process failed: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
+        raise RuntimeFailure(f"the measuring process failed: {last}")
     loaded_mb, used_mb = json.loads(done.stdout.strip().splitlines()[-1])
     return float(loaded_mb), float(used_mb)
 
 
 if __name__ == "__main__":
     name, path, wanted = json.loads(sys.argv[1])
-    print(json.dumps(resident_mb(name, None if path is None else Path(path), wanted)))
+    try:
+        print(json.dumps(resident_mb(name, None if path is None else Path(path), wanted)))
+    except UsageError as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        sys.exit(_WRONG_INPUT)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlfp_edge.cli.live import spinner
-from dlfp_edge.cli.options import at_least_one, nearest, parse_positive, writable_directory
+from dlfp_edge.cli.options import at_least_one, known_runtime, parse_positive, writable_directory
 from dlfp_edge.cli.output import note, print_json, print_table, write_json
 from dlfp_edge.errors import UsageError
 
@@ -44,7 +44,7 @@ def overhead(
 
     counts = _numbers(streams, "--streams")
     at_least_one(tokens, "--tokens")
-    with _loaded(_LLAMA, model) as loaded:
+    with _loaded(_LLAMA, model, out) as loaded:
         real_s = decode_steps_s(loaded, counts)
     _deliver(measure(counts, tokens, real_s), out, as_json)
 
@@ -67,7 +67,7 @@ def curve(
     at_least_one(largest, "--largest")
     wanted = None if threads is None else _numbers(threads, "--threads")
     writable_directory(out)
-    with _loaded(runtime, model) as loaded:
+    with _loaded(runtime, model, out) as loaded:
         report = measure(loaded, wanted or [1, loaded.capabilities.prefill_threads], repeats, largest)
     plot(report, out / "curve.png")
     _deliver(report, out, as_json)
@@ -87,7 +87,7 @@ def gil(
 
     parse_positive(str(seconds), "--seconds")
     at_least_one(interruptions, "--interruptions")
-    with _loaded(_LLAMA, model) as loaded:
+    with _loaded(_LLAMA, model, out) as loaded:
         report = measure(loaded, detect_device().cpu().usable, seconds, interruptions)
     _deliver(report, out, as_json)
 
@@ -107,7 +107,7 @@ def preempt(
     at_least_one(arrivals, "--arrivals")
     parse_positive(str(seconds), "--seconds")
     periods_s = [parse_positive(part, "--periods") for part in periods.split(",")]
-    with _loaded(_LLAMA, model) as loaded:
+    with _loaded(_LLAMA, model, out) as loaded:
         report = measure(loaded, arrivals, periods_s, seconds)
     _deliver(report, out, as_json)
 
@@ -122,11 +122,10 @@ def memory(
 ) -> None:
     """Resident memory with one lane and with two, each in a process of its own."""
     from dlfp_edge.bench.memory import memory as measure
-    from dlfp_edge.plugins import runtime_names
 
     at_least_one(ctx, "--ctx")
-    if runtime not in runtime_names():
-        raise nearest(runtime, runtime_names(), "runtime")
+    known_runtime(runtime)
+    writable_directory(out)
     with spinner("measuring in processes of their own…", picture=not as_json):
         report = measure(runtime, model, ctx)
     _deliver(report, out, as_json)
@@ -141,7 +140,7 @@ def exact(
     """Whether greedy output ids are the same under every setting as alone (exact kernels)."""
     from dlfp_edge.bench.exact import exact as measure
 
-    with _loaded(_LLAMA, model, exact=True) as loaded:
+    with _loaded(_LLAMA, model, out, exact=True) as loaded:
         report = measure(loaded)
     _deliver(report, out, as_json)
 
@@ -159,7 +158,7 @@ def words(
 
     at_least_one(tokens, "--tokens")
     lengths = _numbers(contexts, "--contexts")
-    with _loaded(_LLAMA, model) as loaded:
+    with _loaded(_LLAMA, model, out) as loaded:
         report = measure(loaded, lengths, tokens)
     _deliver(report, out, as_json)
 
@@ -177,7 +176,7 @@ def waves(
 
     at_least_one(documents, "--documents")
     at_least_one(rounds, "--rounds")
-    with _loaded(_LLAMA, model) as loaded:
+    with _loaded(_LLAMA, model, out) as loaded:
         report = measure(loaded, documents, rounds, note)
     _deliver(report, out, as_json)
 
@@ -193,15 +192,17 @@ def soak(
     from dlfp_edge.bench.soak import soak as measure
 
     parse_positive(str(minutes), "--minutes")
-    with _loaded(_LLAMA, model) as loaded:
+    with _loaded(_LLAMA, model, out) as loaded:
         report = measure(loaded, 60 * minutes, note)
     _deliver(report, out, as_json)
 
 
 @contextmanager
-def _loaded(name: str, model: Path | None, exact: bool = False) -> Iterator[Runtime]:
+def _loaded(name: str, model: Path | None, out: Path, exact: bool = False) -> Iterator[Runtime]:
     from dlfp_edge.bench.loading import load_runtime
 
+    known_runtime(name)
+    writable_directory(out)
     note(f"loading {model or 'the embedded model'}, probing threads…" if name == _LLAMA else f"setting up {name}…")
     runtime = load_runtime(name, model, exact=exact)
     try:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import typer
 
 from dlfp_edge.cli import bench, compare, models, run
+from dlfp_edge.cli.output import discard, note
 from dlfp_edge.errors import DlfpError, UsageError
 
 PROGRAM = "dlfp-edge"
@@ -52,13 +53,43 @@ def describe(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 well, 2 wrong input, 1 other failures, 130 interrupted."""
+    if not _open_streams():
+        return _report("cannot write to stdout: it is closed", 1)
+    code = _run(arguments)
+    return code if _flushed() else code or 1
+
+
+def _flushed() -> bool:
+    """Whether stdout has taken everything; if not, that is said."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        discard(sys.stdout)
+        _report(f"cannot write to stdout: {error.strerror or error}", 1)
+        return False
+    return True
+
+
+def _open_streams() -> bool:
+    """Whether there is a stdout. Numbers of closed streams are taken, so that no file of a run gets their output."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    return sys.stdout is not None
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         code = app(None if arguments is None else list(arguments), prog_name=PROGRAM, standalone_mode=False)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         return _report("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)
         return 1
     except UsageError as error:
         return _fail(error, 2)
@@ -84,7 +115,7 @@ def _fail(error: Exception, code: int) -> int:
 
 
 def _report(message: str, code: int) -> int:
-    print(f"{PROGRAM}: error: {message}", file=sys.stderr)
+    note(f"{PROGRAM}: error: {message}")
     return code
 
 

@@ -8,11 +8,13 @@ from typing import Annotated, Protocol, cast
 import typer
 
 from dlfp_edge.cli.live import spinner
-from dlfp_edge.cli.options import writable_directory
+from dlfp_edge.cli.options import nearest, writable_directory
 from dlfp_edge.cli.output import print_json, print_table
 from dlfp_edge.errors import MissingExtra, UsageError
 
 app = typer.Typer(help="Models at hand, and random ones with real shapes.", rich_markup_mode="rich")
+
+_QUANTS = ("Q4_K", "Q8_0")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -59,9 +61,14 @@ def synth(
     """
     if out.is_dir():
         raise UsageError(f"--out: {out} is a folder; name a file such as {out / (shape + '.gguf')}")
+    maker = _maker()
+    if shape not in _shapes(maker):
+        raise nearest(shape, _shapes(maker), "shape")
+    if quant not in _QUANTS:
+        raise nearest(quant, _QUANTS, "quantisation")
     writable_directory(out.absolute().parent)
     with spinner(f"writing {out}…", picture=not as_json):
-        _maker().synthesize(shape, quant, out)
+        maker.synthesize(shape, quant, out)
     size = out.stat().st_size
     if as_json:
         print_json({"path": str(out), "shape": shape, "quant": quant, "bytes": size})

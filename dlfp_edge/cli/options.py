@@ -24,7 +24,7 @@ def parse_duration(text: str, option: str, bare_unit: str | None = None) -> floa
     match = _QUANTITY.fullmatch(text.strip().lower())
     unit = (match.group(2) or bare_unit) if match else None
     if match is not None and not unit:
-        raise UsageError(f"{option}: '{text}' has no unit: write {match.group(1)}ms, or for example 0.08s")
+        raise UsageError(f"{option}: '{text}' has no unit: write for example 80ms or 0.08s")
     if match is None or unit not in _UNITS_S:
         examples = "80ms or 0.08s" if bare_unit is None else "60, 90s or 2m"
         raise UsageError(f"{option}: cannot read '{text}' as a duration above zero; write for example {examples}")

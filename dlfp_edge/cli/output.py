@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
+
+from dlfp_edge.errors import RuntimeFailure
 
 _PIPE_WIDTH = 160
 
 
 def note(message: str) -> None:
     """Say something on the way to the result."""
-    print(message, file=sys.stderr, flush=True)
+    try:
+        print(message, file=sys.stderr, flush=True)
+    except OSError:
+        discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Send what a stream still holds, and what it will be given, nowhere: its file takes nothing more."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+@contextlib.contextmanager
+def _to_stdout() -> Iterator[None]:
+    """Names stdout where it takes nothing more."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard(sys.stdout)
+        raise RuntimeFailure(f"cannot write to stdout: {error.strerror or error}") from None
 
 
 def print_json(document: Mapping[str, Any]) -> None:
     """The command's one document on stdout."""
-    print(to_json(document), flush=True)
+    with _to_stdout():
+        print(to_json(document), flush=True)
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
@@ -47,8 +75,9 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
     for row in rows:
         table.add_row(*(cell(row[index]) for index in shown))
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-    console.print(title, style="bold", markup=False)
-    console.print(table)
+    with _to_stdout():
+        console.print(title, style="bold", markup=False)
+        console.print(table)
 
 
 def cell(value: Any) -> str:

@@ -44,7 +44,7 @@ def sentences(summary: Mapping[str, Any]) -> list[str]:
         f"background  {cell(background['finished_per_min'])} documents/min, "
         f"{cell(background['prompt_tokens_per_s'])} prompt tok/s, {_ended(background)}",
         f"scheduling  {summary['placement']}, controller {summary['controller']}, "
-        f"target {'none' if target is None else cell(target) + ' ms'}",
+        f"target {'-' if target is None else cell(target) + ' ms'}",
     ]
 
 

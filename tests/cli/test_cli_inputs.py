@@ -72,6 +72,7 @@ def assert_one_line(said: Said, *words: str) -> None:
         (["bench", "overhead", "--streams", "1,none"], ["--streams"]),
         (["bench", "preempt", "--periods", "0"], ["--periods"]),
         (["compare", "demo", "--settings", "lanes/dlfp,shard/dlfp"], ["shard", "shared"]),
+        (["bench", "memory", *SIMULATED, "--ctx", "10"], ["--ctx", "1024"]),
         (["compare", "demo", "--rounds", "0"], ["--rounds"]),
     ],
 )
@@ -141,6 +142,44 @@ def test_missing_model(cli: Cli) -> None:
 def test_unknown_shape(cli: Cli) -> None:
     pytest.importorskip("llama_cpp")
     assert_one_line(cli("models", "synth", "qwen3-0.6", "--out", "m.gguf"), "qwen3-0.6")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("models", "synth", "nosuch", "--out", "m.gguf"),
+        ("models", "synth", "qwen3-0.6b", "--quant", "Q3", "--out", "m.gguf"),
+        ("bench", "curve", "--runtime", "nosuch"),
+        ("run", "--runtime", "nosuch"),
+    ],
+)
+def test_nothing_is_announced_before_a_wrong_word(cli: Cli, arguments: tuple[str, ...]) -> None:
+    pytest.importorskip("llama_cpp")
+    said = cli(*arguments)
+    assert said.code == 2
+    assert len(said.err.splitlines()) == 1
+
+
+def test_the_measuring_process_hands_on_wrong_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dlfp_edge.bench.memory import memory
+    from dlfp_edge.errors import UsageError
+
+    with pytest.raises(UsageError, match="unknown runtime"):
+        memory("nosuch", None, 1024)
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "words"),
+    [("2>&-", 0, ""), (">&-", 1, "stdout"), (">/dev/full", 1, "stdout"), ("2>/dev/full", 0, "")],
+)
+def test_streams_that_take_nothing(tmp_path: Path, redirection: str, code: int, words: str) -> None:
+    command = f"'{sys.executable}' -m dlfp_edge.cli.main run chat-ingest --runtime simulated --duration 2 --out f"
+    done = subprocess.run(
+        ["sh", "-c", f"{command} {redirection}"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_as_a_process() -> None:
