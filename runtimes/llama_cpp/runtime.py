@@ -9,10 +9,11 @@ virtual machine (on one thread; for Qwen3 at 4,000 cells CPU time on a busy mach
     Gemma 3 270M Q4_K_M       20.3, 18.7    19.3, 18.7    30.4, 22.2
     Qwen3-0.6B shape Q4_K     30.4, 26.1    42.7, 48.3    103, 198
 
-Greedy ids on one and two threads were equal in all six places with it off, and differed for Qwen3 at 600 with it on. One
-thread for good costs a stream that runs alone 1.3 to 1.4 times its time (Gemma at 600 cells: 14.0 on two threads, 18.7
-on one); leaving flash attention off costs less on most shapes and gains on some. So it is off unless asked for, and
-where it is on (`flash_attention=on`, or a quantised cache, which needs it) the probe's decode threads are used throughout.
+Greedy ids on one and two threads were equal in all five places compared with it off (Qwen3 at 4,000 was not), and
+differed for Qwen3 at 600 with it on. One thread for good costs a stream that runs alone 1.3 to 1.4 times its time
+(Gemma with it on at 600 and 4,000 cells: 14.0 and 16.1 on two threads, 18.7 and 22.2 on one). Leaving it off costs 3 to
+17% at short contexts, 37% for Gemma at 4,000, and gains for Qwen3 from 600 on. So it is off unless asked for; where it
+is on (`flash_attention=on`, or a quantised cache, which needs it) steps of one token have the probe's decode threads.
 """
 
 from __future__ import annotations
