@@ -11,7 +11,7 @@ LOSS_S = 0.5
 """Measured work that one interruption may lose at most."""
 
 LOSS_SHARE = 0.04
-"""Of the time between interruptions, a step may take this much: on average half a step is lost, so about 2%, and restarts add to it."""
+"""Of the time between interruptions, a step may take this much: on average half of it is lost."""
 
 FIRST_INTERVAL_S = 3.0
 """Between interruptions, until some were seen: the first ones of a run must not lose half a second each."""
