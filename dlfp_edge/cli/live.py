@@ -68,21 +68,17 @@ class Scene:
         return "simulated, " if self.simulated else ""
 
 
-class View:
-    """Looks at the engine every so often from a thread of its own, until the block ends."""
+class _Periodic:
+    """Shows something every `interval_s` from a thread of its own until the block ends, and once more then."""
 
     interval_s: float
 
-    def __init__(self, engine: Watched, transcript: Transcript, scene: Scene) -> None:
-        self._engine = engine
-        self._transcript = transcript
-        self._scene = scene
+    def __init__(self, name: str) -> None:
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="dlfp-view", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> None:
         self._thread.start()
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
@@ -98,23 +94,25 @@ class View:
             self.show()
 
 
-class Notices:
+class View(_Periodic):
+    """Looks at the engine every so often from a thread of its own, until the block ends."""
+
+    def __init__(self, engine: Watched, transcript: Transcript, scene: Scene) -> None:
+        super().__init__("dlfp-view")
+        self._engine = engine
+        self._transcript = transcript
+        self._scene = scene
+
+
+class Notices(_Periodic):
     """Says each new message of the engine once, until the block ends."""
 
+    interval_s = _NOTICE_INTERVAL_S
+
     def __init__(self, engine: Watched) -> None:
+        super().__init__("dlfp-notices")
         self._engine = engine
         self._said: set[str] = set()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="dlfp-notices", daemon=True)
-
-    def __enter__(self) -> Notices:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        self._thread.join(timeout=2)
-        self.show()
 
     def show(self) -> None:
         """Say what is new."""
@@ -122,10 +120,6 @@ class Notices:
             if message not in self._said:
                 self._said.add(message)
                 note(f"note: {message}")
-
-    def _loop(self) -> None:
-        while not self._stop.wait(_NOTICE_INTERVAL_S):
-            self.show()
 
 
 class LineView(View):
@@ -156,14 +150,14 @@ class PictureView(View):
         self._background = Rate()
         self._live: Live | None = None
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> None:
         from rich.console import Console
         from rich.live import Live
 
         console = Console(stderr=True, highlight=False)
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop", redirect_stdout=False)
         self._live.start()
-        return super().__enter__()
+        super().__enter__()
 
     def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)
