@@ -55,7 +55,9 @@ def _two(runtime: Runtime, settings: Settings) -> Lanes:
     chunk = make_chunk_controller("dlfp")
     total, share_of = settings.context or DEFAULT_CONTEXT, settings.foreground_share or FOREGROUND_SHARE
     cells = max(1, round(total * share_of))
-    first = _open(runtime, "foreground", Priority.NORMAL, settings.foreground_sequences, 0, cells)
+    first = _open(
+        runtime, "foreground", Priority.NORMAL, settings.foreground_sequences, 0, cells, threads_invariant=True
+    )
     try:
         second = _open(
             runtime, "background", Priority.LOWEST, settings.background_sequences, _prefixes(runtime), total - cells
@@ -88,7 +90,16 @@ def _prefixes(runtime: Runtime) -> int:
     return PREFIX_SEQUENCES if runtime.capabilities.fork else 0
 
 
-def _open(runtime: Runtime, name: str, priority: Priority, tasks: int, prefixes: int, cells: int) -> Lane:
+def _open(
+    runtime: Runtime,
+    name: str,
+    priority: Priority,
+    tasks: int,
+    prefixes: int,
+    cells: int,
+    *,
+    threads_invariant: bool = False,
+) -> Lane:
     caps = runtime.capabilities
     sequences = tasks + prefixes
     if sequences > caps.sequences:
@@ -97,7 +108,7 @@ def _open(runtime: Runtime, name: str, priority: Priority, tasks: int, prefixes:
         )
     if cells > caps.context:
         raise UsageError(f"a context of {cells} cells, the runtime holds {caps.context}: lower --ctx")
-    return runtime.open_lane(LaneSpec(name, priority, sequences, cells))
+    return runtime.open_lane(LaneSpec(name, priority, sequences, cells, threads_invariant=threads_invariant))
 
 
 def background_cores(topology: CpuTopology, decode_threads: int) -> tuple[int, ...] | None:

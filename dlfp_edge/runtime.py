@@ -84,7 +84,8 @@ class LaneSpec:
     """What a lane is to be.
 
     `sequences` is how many KV sequences it can hold at once (ids 0 to sequences - 1), `context` the cells they share.
-    `cores` restricts the lane's threads to those CPUs; None leaves them to the system.
+    `cores` restricts the lane's threads to those CPUs; None leaves them to the system. `threads_invariant` asks for
+    output ids that do not depend on the thread count of decode steps, which may cost speed.
     """
 
     name: str
@@ -92,6 +93,7 @@ class LaneSpec:
     sequences: int
     context: int
     cores: tuple[int, ...] | None = None
+    threads_invariant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ class Capabilities:
     decode_threads, prefill_threads   the thread counts to use, from the runtime's own probe
     decode_s        decode-only step time at `decode_threads`, one sequence, short context; None if not probed
     solo_threads, best_decode_s   the thread count that decodes fastest alone, and its step time
-    threads_invariant   output ids do not depend on the thread count of decode steps
+    threads_invariant   a lane opened so decodes to the same ids on any thread count
     prefill_tokens_per_s   isolated prefill rate at `prefill_threads`; None if not probed
     priority        what lane priority means here, for people ("thread: SCHED_IDLE", "none")
     priority_effective   whether the probe saw the lower priority work; None where it was not probed

@@ -24,17 +24,27 @@ class ContextSettings:
     """What every context of a runtime has in common.
 
     `exact` trades speed for output that does not depend on the schedule; `kv_type` is a key of `KV_TYPES`.
+    `flash_attention` None leaves it to each lane.
     """
 
     exact: bool
     kv_type: str
-    flash_attention: bool
+    flash_attention: bool | None
 
 
 class Context:
     """A context for `sequences` sequences that share `cells` KV cells (exact: each has an equal part of them)."""
 
-    def __init__(self, model: Any, settings: ContextSettings, sequences: int, cells: int, threads: int) -> None:
+    def __init__(
+        self,
+        model: Any,
+        settings: ContextSettings,
+        sequences: int,
+        cells: int,
+        threads: int,
+        *,
+        flash_attention: bool,
+    ) -> None:
         api = library()
         self._api = api
         params = api.llama_context_default_params()
@@ -44,7 +54,7 @@ class Context:
         params.n_seq_max = sequences
         params.n_outputs_max = MOST_OUTPUTS + sequences
         params.n_threads = params.n_threads_batch = threads
-        params.flash_attn_type = int(settings.flash_attention)
+        params.flash_attn_type = int(flash_attention)
         params.type_k = params.type_v = KV_TYPES[settings.kv_type]
         params.swa_full = True
         params.kv_unified = not settings.exact
@@ -57,6 +67,7 @@ class Context:
         self._memory = api.llama_get_memory(self.pointer)
         self._vocabulary: int = api.llama_vocab_n_tokens(api.llama_model_get_vocab(model))
         self._threads = threads
+        self.flash_attention = flash_attention
         self.abort = AbortFlag(self.pointer)
 
     def use_threads(self, threads: int) -> None:

@@ -65,6 +65,7 @@ class LlamaLane:
         self.spec = spec
         self.sequence_context = min(around.sequence_cells, spec.context)
         self.workers = workers
+        self.flash_attention = context.flash_attention
         self._context = context
         self._around = around
         self._clock = around.clock

@@ -52,4 +52,5 @@ def context_settings(options: LoadOptions) -> ContextSettings:
         raise UsageError("exact output and flash_attention=on exclude each other; leave one of them out")
     if quantised and asked == "off":
         raise UsageError(f"kv_type={kv_type} needs flash attention; leave flash_attention=off out")
-    return ContextSettings(options.exact, kv_type, quantised or asked == "on")
+    flash = True if quantised else False if options.exact else None if asked is None else asked == "on"
+    return ContextSettings(options.exact, kv_type, flash)

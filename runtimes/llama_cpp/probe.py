@@ -70,7 +70,7 @@ class ProbeResult:
 def probe(runtime: Runtime, open_lane: OpenLane, most_threads: int, cpus: Sequence[int]) -> ProbeResult:
     """Measure decode and prefill at several thread counts, then a decode beside a background step."""
     began = runtime.clock.now()
-    front = _Bench(runtime, open_lane(LaneSpec("probe", Priority.NORMAL, 1, _CELLS)))
+    front = _Bench(runtime, open_lane(LaneSpec("probe", Priority.NORMAL, 1, _CELLS, threads_invariant=True)))
     try:
         decode = front.fastest_decodes(thread_counts(most_threads, physical_cores()))
         prefill = front.prefill_rates(prefill_counts(most_threads, physical_cores()))

@@ -1,19 +1,21 @@
 """One model and the lanes over it.
 
-Words do not depend on the thread count. llama.cpp's CPU flash attention splits the KV cache by thread for steps of one
-token past 512 cells, so it may give other tokens on two threads than on one. Either it is off, or steps of one token
-always have the same number of threads. Median decode times in ms, off and on, on two shared cores of an x86-64
-virtual machine (on one thread; for Qwen3 at 4,000 cells CPU time on a busy machine, to be read as a tendency):
+Flash attention decides two things here. It skips the cells of other sequences, where plain attention computes them and
+then masks them; and it splits the KV cache by thread for steps of one token past 512 cells, so that words depend on the
+thread count. A lane whose words must not (the foreground's) decodes without it, every other lane runs with it. Measured
+on two CPUs of an x86-64 virtual machine:
 
-    cells                     100           600           4,000
-    Gemma 3 270M Q4_K_M       20.3, 18.7    19.3, 18.7    30.4, 22.2
-    Qwen3-0.6B shape Q4_K     30.4, 26.1    42.7, 48.3    103, 198
+    prefill of 1,500 tokens beside 0, 1, 2, 3 sequences of that length in the cache, tokens/s
+        Gemma 3 270M Q4_K_M     off: 577, 395, 299, 240       on: 590, 548, 543, 523
+        Qwen3-0.6B shape Q4_K   off: 172, 106, 77, 59         on: 178, 157, 132, 134
+    decode of one sequence at 100, 600, 2,000, 4,000 cells, two threads, ms
+        Gemma 3 270M Q4_K_M     off: 13.9, 15.0, 17.4, 21.2   on: 13.0, 13.9, 16.2, 16.2
+        Qwen3-0.6B shape Q4_K   off: 20.2, 25.5, 43.0, 65.9   on: 18.5, 30.0, 60.4, 97.9
 
-Greedy ids on one and two threads were equal in all five places compared with it off (Qwen3 at 4,000 was not), and
-differed for Qwen3 at 600 with it on. One thread for good costs a stream that runs alone 1.3 to 1.4 times its time
-(Gemma with it on at 600 and 4,000 cells: 14.0 and 16.1 on two threads, 18.7 and 22.2 on one). Leaving it off costs 3 to
-17% at short contexts, 37% for Gemma at 4,000, and gains for Qwen3 from 600 on. So it is off unless asked for; where it
-is on (`flash_attention=on`, or a quantised cache, which needs it) steps of one token have the probe's decode threads.
+Greedy ids on one and two threads were equal in all places compared with it off (100, 600 and 4,000 cells), and differed
+for Qwen3 at 600 with it on. The other way to make words independent is one thread count for good: it costs a stream
+that runs alone 1.3 to 1.5 times its time. Where flash attention is asked for (`flash_attention=on`, or a quantised
+cache, which needs it), steps of one token in the foreground's lane have the probe's decode threads.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ class LlamaRuntime:
         self._single_threads: int | None = None
         if wants_probe(options):
             self._probe()
-        self._single_threads = self.capabilities.decode_threads if self._settings.flash_attention else None
+        self._single_threads = self.capabilities.decode_threads
 
     def open_lane(self, spec: LaneSpec) -> Lane:
         lane = self._open(spec)
@@ -120,7 +122,10 @@ class LlamaRuntime:
             "priority": self.capabilities.priority,
             "priority_effective": self.capabilities.priority_effective,
             "probe": self._probed and dataclasses.asdict(self._probed),
-            "lanes": {lane.spec.name: lane.workers.describe() for lane in self._lanes},
+            "lanes": {
+                lane.spec.name: {"flash_attention": lane.flash_attention, **lane.workers.describe()}
+                for lane in self._lanes
+            },
             "messages": list(self.messages),
         }
 
@@ -132,7 +137,15 @@ class LlamaRuntime:
 
     def _open(self, spec: LaneSpec) -> LlamaLane:
         self._check(spec)
-        context = Context(self._model.pointer, self._settings, spec.sequences, spec.context, self._most_threads)
+        flash = self._flash_attention(spec)
+        context = Context(
+            self._model.pointer,
+            self._settings,
+            spec.sequences,
+            spec.context,
+            self._most_threads,
+            flash_attention=flash,
+        )
         workers = Workers(spec.priority, self._priority, thread_finder(), self._options.cpus, spec.cores, self._say)
         own_cells = spec.context // spec.sequences if self._settings.exact else spec.context
         around = Surroundings(
@@ -143,9 +156,13 @@ class LlamaRuntime:
             min(own_cells, self._model.trained_context),
             self._settings.exact,
             self._most_threads,
-            self._single_threads,
+            self._single_threads if flash and spec.threads_invariant else None,
         )
         return LlamaLane(spec, context, workers, around)
+
+    def _flash_attention(self, spec: LaneSpec) -> bool:
+        forced = self._settings.flash_attention
+        return not spec.threads_invariant if forced is None else forced
 
     def _check(self, spec: LaneSpec) -> None:
         if not 1 <= spec.sequences <= self.capabilities.sequences:

@@ -207,7 +207,7 @@ def prompt(runtime: Runtime, length: int, salt: int = 0) -> list[int]:
 
 
 def lane_spec(name: str = "lane", priority: Priority = Priority.NORMAL, context: int = CONTEXT) -> LaneSpec:
-    return LaneSpec(name, priority, SEQUENCES, context)
+    return LaneSpec(name, priority, SEQUENCES, context, threads_invariant=priority is Priority.NORMAL)
 
 
 def by_sequence(result: StepResult) -> Mapping[int, SegmentResult]:

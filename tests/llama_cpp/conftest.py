@@ -54,7 +54,8 @@ def open_lane() -> Iterator[OpenLane]:
     def opener(
         on: Runtime, sequences: int = 1, context: int = 1024, priority: Priority = Priority.NORMAL, name: str = "lane"
     ) -> Lane:
-        lanes.append(on.open_lane(LaneSpec(name, priority, sequences, context)))
+        spec = LaneSpec(name, priority, sequences, context, threads_invariant=priority is Priority.NORMAL)
+        lanes.append(on.open_lane(spec))
         return lanes[-1]
 
     yield opener
