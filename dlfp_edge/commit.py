@@ -55,7 +55,11 @@ class Committer:
             self._state.last_gap_s = gap_s
         if decode_only and flight.alone:
             context = max(segment.end for _, segment, _ in flight.parts)
-            self._state.targets.decode_only.observe(flight.decoders, context, gap_s, result.completed)
+            threads = result.step.threads
+            if threads == self._state.decode_threads.fastest:
+                self._state.targets.decode_only.observe(flight.decoders, context, gap_s, result.completed)
+            if flight.note == "solo" and flight.decoders == 1:
+                self._state.decode_threads.observe(threads, gap_s, result.completed)
             self._state.solo.decoded(result.completed)
         elif flight.decoders:
             self._want_solo(flight, result.completed)
@@ -68,6 +72,7 @@ class Committer:
         unpaced = all(r.task.spec.pace is None for r, _, decode in flight.parts if decode and r.foreground)
         context = max(segment.end for _, segment, _ in flight.parts)
         stale = self._state.targets.decode_only.stale(flight.decoders, context, now)
+        stale = stale or (not self._state.shared and self._state.decode_threads.stale(now))
         if unpaced and stale and self._state.lanes.background.controller.steered:
             self._state.solo.want(now)
 

@@ -183,9 +183,8 @@ class Capabilities:
     interruptible   where a running step can be stopped
     fork            sequences of a lane can share a prefix without copying it
     schedule_invariant   output ids do not depend on chunking or on what else is in a step
-    decode_threads, prefill_threads   the thread counts to use, from the runtime's own probe
-    decode_s        decode-only step time at `decode_threads`, one sequence, short context; None if not probed
-    solo_threads, best_decode_s   the thread count that decodes fastest alone, and its step time
+    decode_threads, prefill_threads   the thread counts to begin with, from the runtime's own probe
+    decode_s_by_threads   decode-only step time, one sequence, short context, by thread count; empty if not probed
     threads_invariant   a lane opened so decodes to the same ids on any thread count
     prefill_tokens_per_s   isolated prefill rate at `prefill_threads`; None if not probed
     priority        what lane priority means here, for people ("thread: SCHED_IDLE", "none")
@@ -207,13 +206,21 @@ class Capabilities:
     schedule_invariant: bool
     decode_threads: int
     prefill_threads: int
-    decode_s: float | None
-    solo_threads: int
-    best_decode_s: float | None
+    decode_s_by_threads: Mapping[int, float]
     threads_invariant: bool
     prefill_tokens_per_s: float | None
     priority: str
     priority_effective: bool | None
+
+    @property
+    def decode_s(self) -> float | None:
+        """Decode-only step time at `decode_threads`; None if not probed."""
+        return self.decode_s_by_threads.get(self.decode_threads)
+
+    @property
+    def best_decode_s(self) -> float | None:
+        """Decode-only step time at the count that is fastest alone; None if not probed."""
+        return min(self.decode_s_by_threads.values(), default=None)
 
 
 class Tokenizer(Protocol):

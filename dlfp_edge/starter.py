@@ -29,6 +29,9 @@ BACKSTOPS_A_THREAD = 3
 RESERVE_LOW_S, RESERVE_HIGH_S = 0.5, 1.0
 """A paced stream decodes ahead until it has the second in reserve, and again when it is down to the first."""
 
+PACED_SHARE = 0.5
+"""Of the time a paced reader gives a token, a decode may take this much; faster is of no use to anybody."""
+
 RESERVE_MARGIN = 1.5
 """Times its prediction that a step may take (the worst 1% took up to 1.45 times)."""
 
@@ -177,17 +180,26 @@ class Starter:
     def _threads(self, lane: LaneState, step_plan: Plan, budget: int | None) -> int:
         if lane is self._state.lanes.background and not self._state.shared:
             return self._background_threads(budget)
-        decode_only = all(work.decode for work, _ in step_plan.parts)
-        if self._state.shared:
-            return self._state.caps.solo_threads if decode_only else self._state.caps.prefill_threads
-        if not decode_only and step_plan.total >= self._state.caps.tile:
+        prefills = any(not work.decode for work, _ in step_plan.parts)
+        if prefills and (self._state.shared or step_plan.total >= self._state.caps.tile):
             return self._state.caps.prefill_threads
-        alone = not self._state.lanes.background.in_flight
-        return (
-            self._state.caps.solo_threads
-            if alone and self._state.caps.threads_invariant
-            else self._state.caps.decode_threads
-        )
+        return self._decode_threads(lane, len(step_plan.parts))
+
+    def _decode_threads(self, lane: LaneState, decoders: int) -> int:
+        """The fastest count with nothing beside the step; fewer where that leaves the background its share."""
+        choice = self._state.decode_threads
+        if self._state.shared:
+            return choice.fastest
+        if self._state.solo.active and decoders == 1:
+            return choice.in_turn()
+        if not self._state.lanes.background.in_flight:
+            return choice.fastest
+        targets = self._state.targets
+        target_s = targets.target(decoders)
+        paces = [running.task.spec.pace for running in lane.running]
+        if target_s is not None and paces and all(paces):
+            target_s = max(target_s, PACED_SHARE / max(pace for pace in paces if pace))
+        return choice.beside(target_s, targets.decode_only.estimate(decoders))
 
     def _background_threads(self, budget: int | None) -> int:
         """The share, less one thread for every three backstops in 10 s; all of them when nobody is watching."""

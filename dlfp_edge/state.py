@@ -7,6 +7,7 @@ from collections.abc import Callable
 from math import inf
 
 from dlfp_edge.background import Floor, SoloHold, StepSize
+from dlfp_edge.decode_threads import DecodeThreads
 from dlfp_edge.delivery import Delivery
 from dlfp_edge.lane_state import LaneState
 from dlfp_edge.placement import Lanes
@@ -41,6 +42,7 @@ class State:
         self.delivery = delivery
         self.shared = lanes.placement is Placement.SHARED
         self.targets = Targets(settings, lanes.placement, capabilities, say)
+        self.decode_threads = DecodeThreads(capabilities)
         self.size = StepSize(capabilities, shared=self.shared)
         self.floor = Floor()
         self.solo = SoloHold()

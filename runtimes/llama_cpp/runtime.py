@@ -24,7 +24,6 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import psutil
 
 from dlfp_edge.clock import Clock, SystemClock
@@ -80,7 +79,8 @@ class LlamaRuntime:
         self._lanes: list[LlamaLane] = []
         self._llama_tokenizer = LlamaTokenizer(self._model.vocab, str(self._model.path))
         self.tokenizer: Tokenizer = self._llama_tokenizer
-        self._end_tokens: npt.NDArray[np.intp] | None = None
+        # Asking of every token takes a tenth of a second: not while somebody waits for an answer.
+        self._end_tokens = np.array(self._llama_tokenizer.end_tokens(), np.intp)
         self.capabilities = self._unprobed_capabilities()
         self._probed: ProbeResult | None = None
         self._single_threads: int | None = None
@@ -116,7 +116,6 @@ class LlamaRuntime:
             **dataclasses.asdict(self._settings),
             "threads": {
                 "decode": self.capabilities.decode_threads,
-                "solo": self.capabilities.solo_threads,
                 "prefill": self.capabilities.prefill_threads,
             },
             "priority": self.capabilities.priority,
@@ -178,8 +177,6 @@ class LlamaRuntime:
             self.messages.append(message)
 
     def _sampler(self, sampling: Sampling) -> Sampler:
-        if self._end_tokens is None and sampling.ignore_eos:
-            self._end_tokens = np.array(self._llama_tokenizer.end_tokens(), np.intp)
         forbidden = self._end_tokens if sampling.ignore_eos else None
         return make_sampler(sampling, self.tokenizer.vocabulary, forbidden)
 
@@ -190,16 +187,16 @@ class LlamaRuntime:
         return max(256, min(_MOST_CELLS, cells))
 
     def _probe(self) -> None:
-        """Measure, and enter what was found. With flash attention decodes have one thread count, the fastest or not."""
+        """Measure, and enter what was found. With flash attention on everywhere decodes have one thread count."""
         self._probed = found = probe(self, self._open, self._most_threads, self._options.cpus)
-        solo_threads = found.decode_threads if self._settings.flash_attention else found.solo_threads
+        times = found.decode_s_by_threads
+        if self._settings.flash_attention:
+            times = {found.decode_threads: times[found.decode_threads]}
         self.capabilities = dataclasses.replace(
             self.capabilities,
             decode_threads=found.decode_threads,
             prefill_threads=found.prefill_threads,
-            solo_threads=solo_threads,
-            decode_s=found.decode_s_by_threads[found.decode_threads],
-            best_decode_s=found.decode_s_by_threads[solo_threads],
+            decode_s_by_threads=times,
             prefill_tokens_per_s=found.prefill_rate_by_threads[found.prefill_threads],
             priority_effective=found.priority_effective,
         )
@@ -225,9 +222,7 @@ class LlamaRuntime:
             schedule_invariant=exact,
             decode_threads=decode_threads,
             prefill_threads=self._most_threads,
-            decode_s=None,
-            solo_threads=decode_threads,
-            best_decode_s=None,
+            decode_s_by_threads={},
             threads_invariant=True,
             prefill_tokens_per_s=None,
             priority=self._priority.name,
