@@ -81,9 +81,10 @@ class Committer:
     ) -> Update:
         """Tell the controller whose actuator shaped this step."""
         if not self._state.shared and decode_only and flight.decoders and not flight.alone:
-            controller = self._state.lanes.background.controller
-            threads = int(controller.state or 0)
-            return controller.observe(Observation(gap_s, None, flight.target_s, threads, threads))
+            beside = self._state.lanes.background.last_flight
+            assert beside is not None, "the step was not alone"
+            observation = Observation(gap_s, None, flight.target_s, beside.threads, beside.threads)
+            return self._state.lanes.background.controller.observe(observation)
         if not (flight.protected and flight.budget is not None):
             return Update(lane.controller.state, changed=False, reason="not a capped step")
         if flight.note:

@@ -23,6 +23,7 @@ class Flight:
 
     handle: int
     parts: list[tuple[Running, Segment, bool]]
+    threads: int
     decoders: int
     protected: bool
     budget: int | None

@@ -61,7 +61,7 @@ class Starter:
         runnable = self._runnable(lane)
         works = [self._work(lane, running, now) for running in runnable]
         decoders = sum(1 for work in works if work.foreground and work.decode and work.due)
-        target_s = self._state.targets.target(max(decoders, 1))
+        target_s = self._target_s(lane, max(decoders, 1))
         budget = self._budget(lane, works, decoders, target_s, now)
         limits = self._limits(lane, runnable, budget, now)
         step_plan = plan(works, limits)
@@ -76,6 +76,7 @@ class Starter:
         flight = Flight(
             handle=lane.lane.submit(step),
             parts=parts,
+            threads=step.threads,
             decoders=sum(1 for work, _ in step_plan.parts if work.foreground and work.decode),
             protected=step_plan.protected,
             budget=budget,
@@ -92,6 +93,14 @@ class Starter:
         lane.decode_only = lane.decode_only and not flight.decoders
         flight.plan_s = time.perf_counter() - began
         return True
+
+    def _target_s(self, lane: LaneState, decoders: int) -> float | None:
+        """The longest gap to aim at. Readers at a pace see none of a gap well below it, so that is their least."""
+        target_s = self._state.targets.target(decoders)
+        paces = [running.task.spec.pace for running in lane.running if running.foreground]
+        if target_s is None or not paces or not all(paces):
+            return target_s
+        return max(target_s, PACED_SHARE / max(pace for pace in paces if pace))
 
     def _lane_is_held(self, lane: LaneState) -> bool:
         """Whether a lane of background work must wait: by request, to measure alone, or behind the backstop."""
@@ -194,12 +203,8 @@ class Starter:
             return choice.in_turn()
         if not self._state.lanes.background.in_flight:
             return choice.fastest
-        targets = self._state.targets
-        target_s = targets.target(decoders)
-        paces = [running.task.spec.pace for running in lane.running]
-        if target_s is not None and paces and all(paces):
-            target_s = max(target_s, PACED_SHARE / max(pace for pace in paces if pace))
-        return choice.beside(target_s, targets.decode_only.estimate(decoders))
+        alone_s = self._state.targets.decode_only.estimate(decoders)
+        return choice.beside(self._target_s(lane, decoders), alone_s)
 
     def _background_threads(self, budget: int | None) -> int:
         """The share, less one thread for every three backstops in 10 s; all of them when nobody is watching."""

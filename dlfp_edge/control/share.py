@@ -4,7 +4,12 @@
 
 L is the median of the newest contended foreground gaps, since one gap says more about noise than about the share: a
 lane's share acts on every gap alike, while a chunk acts on the one step that holds it. The share is real-valued and
-rounded down to whole threads on output, never below one.
+rounded to whole threads on output, never below one.
+
+Unlike a smaller chunk, fewer threads need not make a gap shorter: at lowest priority the system's scheduler has done
+most of it already, and on two CPUs one background thread with a core to itself slowed decodes more than two that took
+turns on what the foreground left. So the law checks what it does: a cut that shortened gaps by less than 5% is taken
+back, and not tried again for a while.
 """
 
 from __future__ import annotations
@@ -16,7 +21,13 @@ from dlfp_edge.control.port import Observation, Update, View, clamp
 
 RATIO_LIMIT = 2.0
 WINDOW = 16
-"""Gaps in the median; at 15 ms a gap a quarter of a second, which is also one background step."""
+"""Gaps in the median; at 15 ms a gap a quarter of a second, about half a background step."""
+
+HELPS = 0.95
+"""A cut is worth its throughput where it makes gaps this many times as long, or shorter."""
+
+RETRY_WINDOWS = 100
+"""For how many windows (about half a minute) what a share did is taken to hold."""
 
 
 class Share:
@@ -30,6 +41,8 @@ class Share:
         self._share: float | None = None
         self._most = 1.0
         self._gaps: deque[float] = deque(maxlen=WINDOW)
+        self._windows = 0
+        self._seen: dict[int, tuple[float, int]] = {}
 
     @property
     def state(self) -> float | None:
@@ -38,18 +51,37 @@ class Share:
     def budget(self, view: View, now: float) -> int | None:
         self._most = float(view.most)
         self._share = self._most if self._share is None else clamp(self._share, self._min, self._most)
-        return max(1, int(self._share))
+        return max(1, round(self._share))
 
     def observe(self, observation: Observation) -> Update:
         target_s = self._target_s if self._target_s is not None else observation.target_s
-        self._gaps.append(observation.gap_s)
         if target_s is None or self._share is None:
             return Update(self._share, changed=False, reason="no target measured yet")
+        self._gaps.append(observation.gap_s)
         if len(self._gaps) < WINDOW:
             return Update(self._share, changed=False, reason="too few gaps yet")
-        ratio = clamp(target_s / median(self._gaps), 1 / RATIO_LIMIT, RATIO_LIMIT)
+        gap_s = median(self._gaps)
         self._gaps.clear()
-        before, self._share = self._share, clamp(self._share * ratio, self._min, self._most)
+        before, self._share = self._share, self._turned(observation.budget, gap_s, target_s)
         return Update(
             self._share, changed=self._share != before, reason=None if self._share != before else "at its limit"
         )
+
+    def _turned(self, threads: int, gap_s: float, target_s: float) -> float:
+        """The share after a window whose median was `gap_s` on `threads` threads."""
+        assert self._share is not None
+        self._windows += 1
+        self._seen[threads] = gap_s, self._windows
+        for more in sorted(self._seen, reverse=True):
+            if more > threads and gap_s > HELPS * self._gap_at(more, gap_s / HELPS):
+                return float(more)
+        ratio = clamp(target_s / gap_s, 1 / RATIO_LIMIT, RATIO_LIMIT)
+        wanted = clamp(self._share * ratio, self._min, self._most)
+        if round(wanted) < threads and self._gap_at(round(wanted), 0.0) > HELPS * gap_s:
+            return float(threads)
+        return wanted
+
+    def _gap_at(self, threads: int, unknown: float) -> float:
+        """The median gap last seen at a thread count; `unknown` where that is too long ago."""
+        gap_s, window = self._seen.get(threads, (unknown, self._windows))
+        return gap_s if self._windows - window < RETRY_WINDOWS else unknown

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dlfp_edge.control import Observation, View, controller_names, make_chunk_controller, make_controller
 from dlfp_edge.control.edge import quantise
+from dlfp_edge.control.share import WINDOW
 from dlfp_edge.errors import UsageError
 from dlfp_edge.settings import Placement
 
@@ -112,7 +113,22 @@ def test_quantising_rounds_the_total_and_never_to_nothing(cap: int, decoders: in
     assert (cap - out) <= (cap + decoders) / 8
 
 
+def shares(gap_of: dict[int, float], target_s: float, windows: int) -> list[int]:
+    """The threads a law for lanes gives, window by window, where gaps depend on them as `gap_of` says."""
+    law = make_controller(Placement.LANES, "dlfp")
+    chosen = []
+    for _ in range(windows):
+        threads = law.budget(view(most=max(gap_of)), 0.0)
+        assert threads is not None
+        chosen.append(threads)
+        for _ in range(WINDOW):
+            law.observe(Observation(gap_of[threads], None, target_s, threads, threads))
+    return chosen
+
+
 def test_the_share_shrinks_over_its_target_and_comes_back() -> None:
+    helped = {1: 0.019, 2: 0.030, 3: 0.045, 4: 0.060}
+    assert shares(helped, 0.020, 6)[-1] == 1
     law = make_controller(Placement.LANES, "dlfp")
     assert law.budget(view(most=4), 0.0) == 4
     for _ in range(64):
@@ -121,6 +137,14 @@ def test_the_share_shrinks_over_its_target_and_comes_back() -> None:
     for _ in range(64):
         law.observe(Observation(0.010, None, 0.020, 1, 1))
     assert law.budget(view(most=4), 0.0) == 4
+
+
+@pytest.mark.parametrize("fewer_s", [0.030, 0.029, 0.040])
+def test_a_smaller_share_that_shortens_no_gap_is_given_back(fewer_s: float) -> None:
+    """It would cost the background its throughput and gain the reader nothing."""
+    chosen = shares({1: fewer_s, 2: 0.030}, 0.020, 200)
+    assert chosen.count(1) <= 3
+    assert chosen[-1] == 2
 
 
 @pytest.mark.parametrize(
