@@ -178,6 +178,7 @@ def _record(
         threads=result.step.threads,
         budget=flight.budget,
         observed_s=gap_s,
+        target_s=flight.target_s if flight.decoders and (flight.protected or not flight.alone) else None,
         value_after=update.value,
         update=update.changed,
         reason=update.reason,

@@ -24,7 +24,9 @@ class StepRecord:
 
     `budget` is the cap (tokens beside the decodes) or the background lane's share (threads) in force, `value_after` the
     controller's state once the step was observed; `update` whether it changed by this step, and `reason` why not.
-    `observed_s` is the gap a stream saw: service time plus sampling. `note` marks a "floor", "solo" or "backstop" step.
+    `observed_s` is the gap a stream saw: service time plus sampling. `target_s` is what that gap was aimed to stay
+    below, where the step held foreground decodes beside other work, or beside another lane's. `note` marks a "floor",
+    "solo" or "backstop" step.
     """
 
     lane: str
@@ -33,6 +35,7 @@ class StepRecord:
     threads: int
     budget: float | None
     observed_s: float | None
+    target_s: float | None
     value_after: float | None
     update: bool
     reason: str | None

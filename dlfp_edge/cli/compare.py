@@ -25,6 +25,7 @@ _COLUMNS = {
     "shown_p99": "shown p99",
     "ttft_max": "TTFT max",
     "p99_over_solo": "p99/solo",
+    "p99_over_target": "p99/T",
     "foreground_tokens_per_s": "fg tok/s",
     "background_tokens_per_s": "bg tok/s",
     "background_share": "bg share",

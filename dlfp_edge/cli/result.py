@@ -38,13 +38,14 @@ def latency_rows(summary: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 def sentences(summary: Mapping[str, Any]) -> list[str]:
     """The rest in words."""
     foreground, background = summary["foreground"], summary["background"]
-    target = summary["target_itl_ms"]
+    target, over = summary["target_itl_ms"], summary["itl_over_target"]
+    reached = f", P99 {cell(over['p99'])} of it, max {cell(over['max'])}" if over["count"] else ""
     return [
         f"foreground  {cell(foreground['output_tokens_per_s'])} tok/s, {_ended(foreground)}",
         f"background  {cell(background['finished_per_min'])} documents/min, "
         f"{cell(background['prompt_tokens_per_s'])} prompt tok/s, {_ended(background)}",
         f"scheduling  {summary['placement']}, controller {summary['controller']}, "
-        f"target {'-' if target is None else cell(target) + ' ms'}",
+        f"target {'-' if target is None else cell(target) + ' ms' + reached}",
     ]
 
 

@@ -13,8 +13,8 @@ Where the paper's form and this one differ:
 - A step the backstop cut short is an observation too: it took at least as long as it ran.
 - T bounds the slow gaps, not the typical one. The law steers typical steps to m * T, and m follows how often a gap
   passes 1.1 T: it shrinks by `MARGIN_STEP` at each that does and regains 1/200 of that at each that does not, so that
-  about one gap in 200 passes. On a machine with even steps m is 1; where steps of equal work vary, it is what their
-  tail leaves.
+  about one gap in 200 passes. It begins cautiously, at 0.85. On a machine with even steps m is 1 in the end; where
+  steps of equal work vary, it is what their tail leaves.
 - Quantisation rounds the *total* of the step (decodes and chunk) down to the runtime's kernel tile, never to nothing
   and not at all below one tile; it is skipped where it would give up more than an eighth of the step.
 - After a pause the state stays at the last settled cap instead of going back to c_initial.
@@ -36,6 +36,9 @@ TAIL, TAIL_SHARE = 1.1, 1 / 200
 """The multiple of the target that counts as slow, and the share of gaps that may be."""
 
 MARGIN_STEP, LEAST_MARGIN = 0.06, 0.5
+
+FIRST_MARGIN = 0.85
+"""What the margin settled at on two shared CPUs. Beginning at 1 made the first second of a run its slowest."""
 
 TILE_LOSS = 1 / 8
 """The share of a step that rounding to a tile may give up; tiles gain 5 to 25% (measured on CPU)."""
@@ -66,7 +69,7 @@ class Edge:
         self._growth = growth
         self._max_change = max_change
         self._cap = clamp(c_initial, c_min, c_max)
-        self._margin = 1.0
+        self._margin = FIRST_MARGIN
 
     @property
     def state(self) -> float | None:

@@ -47,6 +47,8 @@ _HEADINGS = {
     "max_over_solo": "max/solo",
     "ttft_over_solo": "TTFT-solo",
     "target": "target",
+    "p99_over_target": "P99/target",
+    "max_over_target": "max/target",
 }
 
 

@@ -30,8 +30,9 @@ class Row:
     """One setting. ITL, shown gaps and TTFT in ms; a figure that was not measured is None.
 
     `solo` names the arm it is compared with: P99 with its P99 and maximum with its maximum, of the gaps a reader sees
-    (shown gaps where paced), and median TTFT with its median. `background_share` is of the baseline's background prompt
-    tokens per second.
+    (shown gaps where paced), and median TTFT with its median. `p99_over_target` and `max_over_target` are of contended
+    gaps, each over the target in force for it. `background_share` is of the baseline's background prompt tokens per
+    second.
     """
 
     setting: str
@@ -51,6 +52,8 @@ class Row:
     max_over_solo: float | None
     ttft_over_solo: float | None
     target: float | None
+    p99_over_target: float | None
+    max_over_target: float | None
     gaps: int
     requests: int
     failed: int
@@ -68,6 +71,7 @@ def _row(name: str, pool: Pool, solo_name: str, solo: Pool, base_rate: float | N
     itl, shown = distribution(fore.gaps), distribution(fore.shown)
     seen, solo_seen = _seen(fore), _seen(solo.foreground)
     ttft, solo_ttft = distribution(fore.ttft), distribution(solo.foreground.ttft)
+    over_target = distribution(fore.over_target, scale=1.0)
     # A solo arm has no background: its rate is not 0, there is none.
     rate = None if name == solo_name else _rate(back.prompt_tokens, back)
     return Row(
@@ -88,6 +92,8 @@ def _row(name: str, pool: Pool, solo_name: str, solo: Pool, base_rate: float | N
         max_over_solo=_over(seen.max, solo_seen.max),
         ttft_over_solo=None if ttft.p50 is None or solo_ttft.p50 is None else ttft.p50 - solo_ttft.p50,
         target=1e3 * sum(pool.target_s) / len(pool.target_s) if pool.target_s else None,
+        p99_over_target=over_target.p99,
+        max_over_target=over_target.max,
         gaps=itl.count,
         requests=fore.requests,
         failed=fore.failed + back.failed,

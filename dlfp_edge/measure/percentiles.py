@@ -28,9 +28,9 @@ class Distribution(BaseModel):
     count: int = Field(default=0, description="durations measured")
 
 
-def distribution(durations_s: Iterable[float]) -> Distribution:
-    """The distribution of durations given in seconds."""
-    values = np.fromiter(durations_s, dtype=np.float64) * 1e3
+def distribution(durations_s: Iterable[float], *, scale: float = 1e3) -> Distribution:
+    """The distribution of durations given in seconds; with `scale` 1, of anything, as it is."""
+    values = np.fromiter(durations_s, dtype=np.float64) * scale
     if values.size == 0:
         return Distribution()
     p50, p90, p95, p99, p999 = (float(value) for value in np.percentile(values, _LEVELS))

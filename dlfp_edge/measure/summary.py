@@ -72,6 +72,15 @@ class Latency(_Part):
     max: float | None
 
 
+class OverTarget(_Part):
+    """Contended foreground gaps as multiples of the target in force for each."""
+
+    p50: float | None
+    p99: float | None
+    max: float | None
+    count: int
+
+
 class Preemptions(_Part):
     """Steps that were interrupted, and the work that was lost."""
 
@@ -93,6 +102,7 @@ class Summary(_Part):
     placement: str
     controller: str
     target_itl_ms: float | None
+    itl_over_target: OverTarget
     foreground: ClassSummary
     background: ClassSummary
     solo_itl_ms: SoloItl
@@ -134,6 +144,7 @@ def build_summary(facts: RunFacts, tally: RunTally, counters: Counters) -> dict[
         placement=facts.placement,
         controller=facts.controller,
         target_itl_ms=None if facts.target_s is None else facts.target_s * 1e3,
+        itl_over_target=_over_target(tally.foreground),
         foreground=_class_summary(tally.foreground),
         background=_class_summary(tally.background),
         solo_itl_ms=SoloItl(p50=solo.p50, p99=solo.p99, count=solo.count),
@@ -177,6 +188,11 @@ def _class_summary(tally: Tally) -> ClassSummary:
     )
 
 
+def _over_target(tally: Tally) -> OverTarget:
+    ratios = distribution(tally.over_target, scale=1.0)
+    return OverTarget(p50=ratios.p50, p99=ratios.p99, max=ratios.max, count=ratios.count)
+
+
 def _ratio(amount: float, whole: float) -> float | None:
     return amount / whole if whole else None
 
@@ -192,6 +208,7 @@ def _nulls(value: object, name: str = "") -> Iterator[str]:
 
 _REASONS = {
     "target_itl_ms": "the controller has no target",
+    "itl_over_target": "no foreground gap with a target saw background work",
     "ttft_ms": "no request got a first token",
     "itl_ms": "no request got two tokens",
     "contended_itl_ms": "no gap between tokens saw background work",

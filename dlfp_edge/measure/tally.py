@@ -31,6 +31,7 @@ class Tally:
     Gaps come from every request, also one that was cancelled or failed: its reader saw them. TPOT and E2EL come from
     complete answers. Tokens count by when they became available, and only in `counted_s`: contended windows for
     background, the whole run for foreground. `prompt_tokens` is prefill the steps computed, finished prompt or not.
+    `over_target` are contended gaps as multiples of the target that was in force for each.
     """
 
     requests: int = 0
@@ -48,6 +49,7 @@ class Tally:
     shown: array[float] = field(default_factory=_doubles)
     tpot: array[float] = field(default_factory=_doubles)
     e2el: array[float] = field(default_factory=_doubles)
+    over_target: array[float] = field(default_factory=_doubles)
 
     def add(self, record: TaskRecord) -> None:
         """Count a request that ended."""
@@ -95,6 +97,7 @@ class RunTally:
     foreground: Tally = field(default_factory=Tally)
     background: Tally = field(default_factory=Tally)
     solo: SoloTally = field(default_factory=SoloTally)
+    lost_s: float = 0.0
 
     def add(self, record: TaskRecord) -> None:
         """Count a request that ended."""
@@ -106,12 +109,23 @@ class RunTally:
             self.solo.add(record, self.plan)
 
     def add_step(self, step: StepRecord) -> None:
-        """Count a step's prefill, in proportion to how much of the step lies in counted time."""
+        """Count a step's prefill, in proportion to how much of the step lies in counted time, and its gap."""
+        self._add_gap(step)
         for segment in step.segments:
             if segment.kind == "prefill" and segment.consumed:
                 task_class = Class(segment.task_class)
                 share = self._counted(task_class, step.submitted, step.completed)
                 self._of(task_class).prompt_tokens += segment.consumed * share
+
+    def _add_gap(self, step: StepRecord) -> None:
+        """Note the gap over its target. What an interrupted step took is part of the gap that the next one ends."""
+        if step.target_s is None or step.observed_s is None:
+            self.lost_s = 0.0
+        elif step.interrupted:
+            self.lost_s += step.observed_s
+        else:
+            self.foreground.over_target.append((self.lost_s + step.observed_s) / step.target_s)
+            self.lost_s = 0.0
 
     def close(self, end: float) -> None:
         """End the measured time; what happens later counts no tokens."""

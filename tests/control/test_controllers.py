@@ -78,7 +78,7 @@ def test_the_edge_cap_survives_a_pause() -> None:
 def test_the_edge_law_settles_on_the_target() -> None:
     law = make_chunk_controller("dlfp")
     target_s, decode_s, per_token_s = 0.080, 0.014, 0.0021
-    for _ in range(60):
+    for _ in range(900):
         cap = law.budget(view(target_s=target_s, tile=1), 0.0)
         assert cap is not None
         law.observe(step(decode_s + per_token_s * cap, cap, target_s=target_s))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dlfp_edge.measure.tally import RunTally, Tally
@@ -23,6 +25,7 @@ def step(begin: float, end: float, tokens: int, task_class: Class = Class.BACKGR
         threads=2,
         budget=None,
         observed_s=None,
+        target_s=None,
         value_after=None,
         update=False,
         reason=None,
@@ -88,3 +91,21 @@ def test_solo_gaps_are_uncontended_and_inside_a_settled_window() -> None:
     run.add(record([0.5, 0.25, 4.0], arrived=6.0, ttft_s=0.5, contended=[False, False, True, False]))
     assert list(run.solo.ttft) == pytest.approx([0.5])
     assert list(run.solo.gaps) == pytest.approx([0.5])
+
+
+def test_gaps_are_held_against_the_target_in_force_for_each() -> None:
+    run = RunTally(WindowPlan(0.0, None))
+    contended = replace(step(0.0, 0.1, 1), observed_s=0.040, target_s=0.080)
+    run.add_step(contended)
+    run.add_step(replace(contended, target_s=0.020))
+    run.add_step(replace(contended, target_s=None))
+    assert list(run.foreground.over_target) == pytest.approx([0.5, 2.0])
+
+
+def test_what_an_interrupted_step_took_belongs_to_the_gap_that_the_next_one_ends() -> None:
+    run = RunTally(WindowPlan(0.0, None))
+    contended = replace(step(0.0, 0.1, 1), observed_s=0.060, target_s=0.080)
+    run.add_step(replace(contended, interrupted=True))
+    run.add_step(contended)
+    run.add_step(contended)
+    assert list(run.foreground.over_target) == pytest.approx([1.5, 0.75])
