@@ -33,13 +33,14 @@ class DecodeThreads:
         self._default = capabilities.decode_threads
         known = capabilities.decode_s_by_threads if capabilities.threads_invariant else {}
         self._times = {threads: deque([seconds], SAMPLES) for threads, seconds in sorted(known.items())}
+        self._typical = dict(known)
         self._turn = count()
         self._seen: float | None = None
 
     @property
     def fastest(self) -> int:
         """The count for decodes with nothing beside them."""
-        return min(self._times, key=self._median) if self._times else self._default
+        return min(self._typical, key=self._typical.__getitem__) if self._typical else self._default
 
     def beside(self, target_s: float | None, alone_s: float | None) -> int:
         """The fewest that keep a decode beside background work within the target, else the fastest.
@@ -48,8 +49,8 @@ class DecodeThreads:
         """
         if not self._times or target_s is None or not alone_s:
             return self._default
-        bound_s = target_s / alone_s * self._median(self.fastest) / ROOM
-        return min((n for n in self._times if self._median(n) <= bound_s), default=self.fastest)
+        bound_s = target_s / alone_s * self._typical[self.fastest] / ROOM
+        return min((threads for threads, time_s in self._typical.items() if time_s <= bound_s), default=self.fastest)
 
     def in_turn(self) -> int:
         """The count for the next decode of a hold: the fastest and one of the others take turns."""
@@ -61,11 +62,9 @@ class DecodeThreads:
         """Learn from one decode in a hold."""
         if threads in self._times:
             self._times[threads].append(gap_s)
+            self._typical[threads] = median(self._times[threads])
             self._seen = now
 
     def stale(self, now: float) -> bool:
         """Whether the counts should be compared again."""
         return len(self._times) > 1 and (self._seen is None or now - self._seen > MAX_AGE_S)
-
-    def _median(self, threads: int) -> float:
-        return median(self._times[threads])

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlfp_edge.cli.live import spinner
-from dlfp_edge.cli.options import at_least_one, known_runtime, parse_positive, writable_directory
+from dlfp_edge.cli.options import (
+    at_least_one,
+    existing_model,
+    known_runtime,
+    parse_positive,
+    path_argument,
+    writable_directory,
+)
 from dlfp_edge.cli.output import note, print_json, print_table, write_json
 from dlfp_edge.errors import UsageError
 
@@ -21,9 +28,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Measure what a model, the scheduler and the machine cost.", rich_markup_mode="rich")
 
-ModelOption = Annotated[Path | None, typer.Option("--model", help="A GGUF file. Default: the embedded model.")]
+ModelOption = Annotated[
+    Path | None,
+    typer.Option("--model", parser=path_argument, metavar="PATH", help="A GGUF file. Default: the embedded model."),
+]
 RuntimeOption = Annotated[str, typer.Option("--runtime", help="llama_cpp, or simulated.")]
-OutOption = Annotated[Path, typer.Option("--out", help="Folder for the bench's JSON file.")]
+OutOption = Annotated[
+    Path, typer.Option("--out", parser=path_argument, metavar="PATH", help="Folder for the bench's JSON file.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the JSON document instead of a table.")]
 
 _LLAMA = "llama_cpp"
@@ -202,6 +214,7 @@ def _loaded(name: str, model: Path | None, out: Path, exact: bool = False) -> It
     from dlfp_edge.bench.loading import load_runtime
 
     known_runtime(name)
+    existing_model(model)
     writable_directory(out)
     note(f"loading {model or 'the embedded model'}, probing threads…" if name == _LLAMA else f"setting up {name}…")
     runtime = load_runtime(name, model, exact=exact)

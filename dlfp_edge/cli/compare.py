@@ -79,6 +79,7 @@ def compare(
     asked = load_workload(workload)
     options.at_least_one(threads, "--threads")
     options.known_runtime(runtime)
+    options.existing_model(model)
     arms = _arms(settings, pace, target_itl, slowdown, ctx)
     options.writable_directory(out)
     note(f"loading {model or ('the embedded model' if runtime == 'llama_cpp' else runtime)}…")

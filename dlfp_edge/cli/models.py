@@ -8,7 +8,7 @@ from typing import Annotated, Protocol, cast
 import typer
 
 from dlfp_edge.cli.live import spinner
-from dlfp_edge.cli.options import nearest, writable_directory
+from dlfp_edge.cli.options import nearest, path_argument, writable_directory
 from dlfp_edge.cli.output import print_json, print_table
 from dlfp_edge.errors import MissingExtra, UsageError
 
@@ -48,7 +48,7 @@ def list_models(as_json: JsonOption = False) -> None:
 @app.command()
 def synth(
     shape: Annotated[str, typer.Argument(help="A shape that `models list` shows, such as qwen3-0.6b.")],
-    out: Annotated[Path, typer.Option(help="The GGUF file to write.")],
+    out: Annotated[Path, typer.Option(parser=path_argument, metavar="PATH", help="The GGUF file to write.")],
     quant: Annotated[str, typer.Option(help="Q4_K or Q8_0.")] = "Q4_K",
     as_json: JsonOption = False,
 ) -> None:

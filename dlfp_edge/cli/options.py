@@ -107,6 +107,12 @@ def path_argument(value: str | Path) -> Path:
     return Path(value)
 
 
+def existing_model(model: Path | None) -> None:
+    """Refuse a model that is not there before anything is said to be loading."""
+    if model is not None and not model.exists():
+        raise UsageError(f"--model: {model} is not there; give the path of a GGUF model")
+
+
 def text_argument(value: str, option: str) -> str:
     """The text itself, or for @FILE that file's text. Empty text is refused."""
     text = read_text(Path(value[1:]), option) if value.startswith("@") else value

@@ -65,6 +65,7 @@ class DecodeOnly:
     def __init__(self, decode_s: float | None) -> None:
         self._first_s = decode_s
         self._samples: dict[int, deque[float]] = {}
+        self._typical: dict[int, float] = {}
         self._seen: dict[int, tuple[float, int]] = {}
 
     def observe(self, decoders: int, context: int, gap_s: float, now: float) -> None:
@@ -74,14 +75,14 @@ class DecodeOnly:
         if context > 2 * seen_context:
             samples.clear()
         samples.append(gap_s)
+        self._typical[decoders] = median(samples)
         self._seen[decoders] = (now, context)
 
     def estimate(self, decoders: int) -> float | None:
         """The gap in seconds that this many decoders see with nothing beside them; None when nothing is known."""
-        if not self._samples:
+        if not self._typical:
             return self._first_s
-        nearest = min(self._samples, key=lambda known: abs(known - decoders))
-        return median(self._samples[nearest])
+        return self._typical[min(self._typical, key=lambda known: abs(known - decoders))]
 
     def stale(self, decoders: int, context: int, now: float) -> bool:
         """Whether this number of decoders should be measured again."""

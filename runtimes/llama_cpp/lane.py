@@ -20,6 +20,7 @@ from .cells import CellLedger
 from .checks import check_step
 from .context import LARGEST_STEP, MOST_OUTPUTS, UBATCH, Context
 from .mailbox import Mailbox
+from .parts import parts
 from .sampler import Sampler
 from .workers import Workers
 
@@ -234,7 +235,8 @@ class LlamaLane:
         error = self._refusal(job.step)
         done: dict[int, Mapping[int, int]] = {}
         completed = self._clock.now()
-        for part in () if error else self._parts(job.step):
+        apart = parts(job.step, exact=self._around.divided, flash_attention=self.flash_attention)
+        for part in () if error else apart:
             ran = self._run(job, part)
             completed = self._clock.now()
             if not ran:
@@ -243,19 +245,6 @@ class LlamaLane:
         if job.stop:
             self.workers.settle()
         return self._settle(job, completed, error, done)
-
-    def _parts(self, step: Step) -> list[Step]:
-        """What goes into one call of llama.cpp: the whole step, unless its output must not depend on its make-up.
-
-        Where sequences have KV streams of their own, llama.cpp cuts a batch into runs of equal length a sequence.
-        Beside a decode that leaves a prefill's first token alone, and beside another prefill a rest of any length; runs
-        that short take another kernel and change the output. So decodes go together and each prefill by itself.
-        """
-        if not self._around.divided:
-            return [step]
-        decodes = tuple(segment for segment in step.segments if len(segment.tokens) == 1)
-        parts = [(segment,) for segment in step.segments if len(segment.tokens) > 1]
-        return [Step(part, step.threads) for part in ([decodes] if decodes else []) + parts]
 
     def _run(self, job: _Job, part: Step) -> bool:
         """Execute one part of a step; whether all of it is in the cache afterwards."""

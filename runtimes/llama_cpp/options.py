@@ -16,8 +16,9 @@ def check_options(options: LoadOptions) -> None:
     """Raises UsageError for an option or a value that is not known, or a number of threads below 1."""
     for name, value in options.options.items():
         if name not in CHOICES:
-            near = difflib.get_close_matches(name, CHOICES, 1, cutoff=0.0)
-            raise UsageError(f"the llama_cpp runtime has no option '{name}'; did you mean '{near[0]}'?")
+            near = difflib.get_close_matches(name, CHOICES, 1)
+            hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(CHOICES)}"
+            raise UsageError(f"the llama_cpp runtime has no option '{name}': {hint}")
         if value not in CHOICES[name]:
             raise UsageError(f"{name}={value} is not possible; use one of {', '.join(CHOICES[name])}")
     if options.threads is not None and options.threads < 1:

@@ -69,8 +69,9 @@ def synthesize(shape: str, quant: str, out: Path, seed: int = 0) -> Path:
 def _known(name: str, names: list[str], what: str) -> str:
     if name in names:
         return name
-    near = difflib.get_close_matches(name, names, 1, cutoff=0.0)
-    raise UsageError(f"no {what} '{name}'; did you mean '{near[0]}'? (known: {', '.join(names)})")
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(names)}"
+    raise UsageError(f"no {what} '{name}': {hint}")
 
 
 @dataclass(frozen=True, slots=True)

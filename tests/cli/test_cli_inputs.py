@@ -150,6 +150,10 @@ def test_unknown_shape(cli: Cli) -> None:
         ("models", "synth", "nosuch", "--out", "m.gguf"),
         ("models", "synth", "qwen3-0.6b", "--quant", "Q3", "--out", "m.gguf"),
         ("bench", "curve", "--runtime", "nosuch"),
+        ("bench", "curve", "--model", "nowhere.gguf"),
+        ("bench", "curve", "--out", ""),
+        ("compare", "--model", "nowhere.gguf"),
+        ("models", "synth", "qwen3-0.6b", "--out", ""),
         ("run", "--runtime", "nosuch"),
     ],
 )
