@@ -188,7 +188,7 @@ class Starter:
 
     def _threads(self, lane: LaneState, step_plan: Plan, budget: int | None) -> int:
         if lane is self._state.lanes.background and not self._state.shared:
-            return self._background_threads(budget)
+            return self._background_threads(step_plan, budget)
         prefills = any(not work.decode for work, _ in step_plan.parts)
         if prefills and (self._state.shared or step_plan.total >= self._state.caps.tile):
             return self._state.caps.prefill_threads
@@ -201,17 +201,36 @@ class Starter:
             return choice.fastest
         if self._state.solo.active and decoders == 1:
             return choice.in_turn()
-        if not self._state.lanes.background.in_flight:
+        if not self._background_works():
             return choice.fastest
-        alone_s = self._state.targets.decode_only.estimate(decoders)
-        return choice.beside(self._target_s(lane, decoders), alone_s)
+        return self._threads_beside(decoders)
 
-    def _background_threads(self, budget: int | None) -> int:
-        """The share, less one thread for every three backstops in 10 s; all of them when nobody is watching."""
-        if not self._state.lanes.foreground.running:
-            return self._state.caps.prefill_threads
-        fewer = len(self._state.backstops) // BACKSTOPS_A_THREAD
-        return max(1, (budget or self._state.caps.prefill_threads) - fewer)
+    def _background_works(self) -> bool:
+        """Whether the background's lane runs a step, or is about to start one."""
+        lane = self._state.lanes.background
+        return bool(lane.in_flight) or (not self._lane_is_held(lane) and bool(self._runnable(lane)))
+
+    def _threads_beside(self, decoders: int) -> int:
+        """Threads of a step of foreground decodes while the background works."""
+        alone_s = self._state.targets.decode_only.estimate(decoders)
+        target_s = self._target_s(self._state.lanes.foreground, decoders)
+        return self._state.decode_threads.beside(target_s, alone_s)
+
+    def _background_threads(self, step_plan: Plan, budget: int | None) -> int:
+        """The share, less one thread for every three backstops in 10 s; all of them when nobody is watching.
+
+        Threads of a decode meet at every node of the graph, so beside a reader without a pace, who is there all the
+        time, decodes keep to the CPUs left: a lone one took 39 ms on two threads that shared a CPU and 25 on one.
+        """
+        most = self._state.caps.prefill_threads
+        watching = [running for running in self._state.lanes.foreground.running if not running.ended]
+        if not watching:
+            return most
+        threads = budget or most
+        unpaced = sum(1 for running in watching if running.task.spec.pace is None)
+        if unpaced and all(work.decode for work, _ in step_plan.parts):
+            threads = min(threads, most - self._threads_beside(unpaced))
+        return max(1, threads - len(self._state.backstops) // BACKSTOPS_A_THREAD)
 
     def _bound_s(self, lane: LaneState, flight: Flight) -> float | None:
         """How long the step may run before the backstop acts; None where it does not apply.

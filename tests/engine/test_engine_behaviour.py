@@ -346,3 +346,32 @@ def test_a_law_without_a_target_reports_none() -> None:
     engine = engine_on("batched", "unlimited")
     assert engine.snapshot().target_s is None
     engine.close()
+
+
+def test_threads_in_lanes_follow_what_runs_beside() -> None:
+    """Alone a class has what is fastest for it; together each decodes on CPUs of its own, prompts take turns on all."""
+    engine, seen = engine_on("lanes"), list[StepRecord]()
+    engine.on_step = seen.append
+    engine.submit(spec(64, max_tokens=600))
+    engine.call_at(2.0, lambda: engine.submit(spec(900, Class.BACKGROUND, max_tokens=40)) and None)
+    engine.call_at(14.0, lambda: engine.submit(spec(900, Class.BACKGROUND, max_tokens=40)) and None)
+    engine.run_until(lambda: False)
+    engine.close()
+
+    def threads(lane: str, kind: str, since: float, until: float) -> set[int]:
+        return {
+            step.threads
+            for step in seen
+            if step.lane == lane
+            and since <= step.submitted < until
+            and all(segment.kind == kind for segment in step.segments)
+            and step.note != "solo"
+        }
+
+    assert threads("foreground", "prefill", 0, 1) == {2}
+    assert threads("foreground", "decode", 0, 2) == {2}
+    both = [s.submitted for s in seen if s.lane == "background" and s.submitted < 8]
+    assert threads("foreground", "decode", both[0] + 0.1, both[-1]) == {1}
+    assert threads("background", "prefill", 2, 8) == {2}
+    assert threads("background", "decode", 2, 8) == {1}
+    assert threads("background", "decode", 14, 99) == {2}
