@@ -32,7 +32,7 @@ class Committer:
         gap_s = service_s + result.sampling_s
         update = self._learn(lane, flight, result, service_s, gap_s)
         self._account(flight, result, service_s)
-        traces = self._settle(lane, flight, result)
+        self._settle(lane, flight, result)
         if result.error is not None:
             self._suspect(lane, flight, result)
         elif lane.suspects:
@@ -41,7 +41,7 @@ class Committer:
         overhead_s = flight.plan_s + time.perf_counter() - began
         self._state.counters.plan_s.append(overhead_s)
         if on_step is not None:
-            on_step(_record(flight, result, traces, gap_s, update, overhead_s))
+            on_step(_record(flight, result, gap_s, update, overhead_s))
 
     def _learn(self, lane: LaneState, flight: Flight, result: StepResult, service_s: float, gap_s: float) -> Update:
         if result.interrupted and flight.backstopped and self._state.shared and flight.budget is not None:
@@ -106,11 +106,10 @@ class Committer:
             counters.preemption_s.append(max(0.0, result.completed - flight.interrupted_at))
         self._state.floor.observe(result.completed, service_s, flight.background_tokens, flight.total_tokens)
 
-    def _settle(self, lane: LaneState, flight: Flight, result: StepResult) -> list[SegmentTrace]:
-        traces = []
+    def _settle(self, lane: LaneState, flight: Flight, result: StepResult) -> None:
+        self._state.note_background(result.completed)
         for (running, segment, decode), part in zip(flight.parts, result.segments, strict=True):
             running.settle(segment, part.consumed)
-            traces.append(_trace(running, segment.start, len(segment.tokens), part.consumed, decode))
             if not running.foreground and part.consumed:
                 self._state.background_progress = result.completed
                 self._state.background_prompt_tokens += 0 if decode else part.consumed
@@ -125,7 +124,6 @@ class Committer:
                 self._lengthen_rest(lane, running)
             if running.in_flight == 0:
                 self._state.retire(lane, running, result.completed)
-        return traces
 
     def _lengthen_rest(self, lane: LaneState, running: Running) -> None:
         """Give back cells where an interruption left less of a prompt than the shortest chunk the runtime may have."""
@@ -137,7 +135,6 @@ class Committer:
     def _accept(self, running: Running, token: int, at: float) -> None:
         if running.ended:
             return
-        self._state.note_background(at)
         contended = self._state.background_seen >= running.last_token_at
         running.tokens.append(token)
         running.last_token_at = at
@@ -166,14 +163,16 @@ class Committer:
 def _record(
     flight: Flight,
     result: StepResult,
-    traces: list[SegmentTrace],
     gap_s: float,
     update: Update,
     overhead_s: float,
 ) -> StepRecord:
     return StepRecord(
         lane=result.lane,
-        segments=tuple(traces),
+        segments=tuple(
+            _trace(running, segment.start, len(segment.tokens), part.consumed, decode)
+            for (running, segment, decode), part in zip(flight.parts, result.segments, strict=True)
+        ),
         protected=flight.protected,
         threads=result.step.threads,
         budget=flight.budget,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from dlfp_edge.handle import Task
 from dlfp_edge.running import Running
@@ -74,19 +73,20 @@ class Delivery:
         if last:
             self._close(task)
 
+    # A caller's callback that raises must not stop the engine, and with it everybody else's tasks.
+
     def _release(self, task: Task, index: int, *, last: bool) -> None:
-        with self._reader_of(task):
+        try:
             task.release(index, last=last)
+        except Exception as error:
+            self._complain(task, error)
 
     def _close(self, task: Task) -> None:
-        with self._reader_of(task):
+        try:
             task.end()
+        except Exception as error:
+            self._complain(task, error)
         self.ended(task)
 
-    @contextmanager
-    def _reader_of(self, task: Task) -> Iterator[None]:
-        """A caller's callback that raises must not stop the engine, and with it everybody else's tasks."""
-        try:
-            yield
-        except Exception as error:
-            self._say(f"a callback of {task.request_id} failed: {type(error).__name__}: {error}")
+    def _complain(self, task: Task, error: Exception) -> None:
+        self._say(f"a callback of {task.request_id} failed: {type(error).__name__}: {error}")

@@ -19,7 +19,11 @@ PREFIX_SEQUENCES = 2
 
 @dataclass(slots=True)
 class Flight:
-    """A step in flight. `alone`: no other lane has had a step in flight beside it so far."""
+    """A step in flight. `alone`: no other lane has had a step in flight beside it so far.
+
+    `total_tokens` are those of the step, `background_tokens` those of background tasks, `prefill_tokens` those that are
+    not decodes; `decodes` counts the decodes of either class.
+    """
 
     handle: int
     parts: list[tuple[Running, Segment, bool]]
@@ -40,25 +44,17 @@ class Flight:
     preempted: bool = False
     backstopped: bool = False
 
-    @property
-    def background_tokens(self) -> int:
-        """Tokens of background tasks in the step."""
-        return sum(len(segment.tokens) for running, segment, _ in self.parts if not running.foreground)
+    background_tokens: int = field(init=False)
+    total_tokens: int = field(init=False)
+    prefill_tokens: int = field(init=False)
+    decodes: int = field(init=False)
 
-    @property
-    def total_tokens(self) -> int:
-        """Tokens in the step."""
-        return sum(len(segment.tokens) for _, segment, _ in self.parts)
-
-    @property
-    def prefill_tokens(self) -> int:
-        """Tokens that are not decodes."""
-        return sum(len(segment.tokens) for _, segment, decode in self.parts if not decode)
-
-    @property
-    def decodes(self) -> int:
-        """Decodes of either class."""
-        return sum(1 for _, _, decode in self.parts if decode)
+    def __post_init__(self) -> None:
+        counts = [(len(segment.tokens), running.foreground, decode) for running, segment, decode in self.parts]
+        self.total_tokens = sum(count for count, _, _ in counts)
+        self.background_tokens = sum(count for count, foreground, _ in counts if not foreground)
+        self.prefill_tokens = sum(count for count, _, decode in counts if not decode)
+        self.decodes = sum(1 for _, _, decode in counts if decode)
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dlfp_edge.handle import Task
 from dlfp_edge.playout import Playout
 from dlfp_edge.runtime import PREVIOUS, Output, Segment
+from dlfp_edge.task import Class
 
 
 class Running:
@@ -12,12 +13,13 @@ class Running:
 
     `tokens` are the prompt and the output so far, `computed` the KV cells that are certain, `planned` those once the
     steps in flight have completed, `shared` those of them that a kept prefix accounts for. `ahead` says that a paced
-    stream is building up its reserve.
+    stream is building up its reserve, `foreground` that somebody is watching.
     """
 
     def __init__(self, task: Task, sequence: int) -> None:
         self.task = task
         self.sequence = sequence
+        self.foreground = task.spec.task_class is Class.FOREGROUND
         self.tokens = list(task.spec.prompt)
         self.computed = 0
         self.planned = 0
@@ -29,11 +31,6 @@ class Running:
         self.ahead = True
         self.playout = Playout(task.spec.pace)
         self.last_token_at = task.record.arrived
-
-    @property
-    def foreground(self) -> bool:
-        """Whether somebody is watching."""
-        return self.task.spec.task_class.value == "foreground"
 
     @property
     def remaining(self) -> int:
