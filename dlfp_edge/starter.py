@@ -199,10 +199,8 @@ class Starter:
         choice = self._state.decode_threads
         if self._state.shared:
             return choice.fastest
-        if self._state.solo.active and decoders == 1:
-            return choice.in_turn()
         if not self._background_works():
-            return choice.fastest
+            return choice.in_turn() if self._state.solo.active and decoders == 1 else choice.fastest
         return self._threads_beside(decoders)
 
     def _background_works(self) -> bool:

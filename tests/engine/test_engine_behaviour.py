@@ -365,7 +365,7 @@ def test_threads_in_lanes_follow_what_runs_beside() -> None:
             if step.lane == lane
             and since <= step.submitted < until
             and all(segment.kind == kind for segment in step.segments)
-            and step.note != "solo"
+            and (step.note != "solo" or step.target_s is not None)
         }
 
     assert threads("foreground", "prefill", 0, 1) == {2}
