@@ -132,7 +132,7 @@ def lane_state(
         controller=controller,
         limits=limits,
         cost=Cost(capabilities.decode_s, prefill_s, batched=capabilities.batched),
-        prefixes=Prefixes(lane, list(range(sequences, lane.spec.sequences))),
+        prefixes=Prefixes(lane, list(range(sequences, lane.spec.sequences)), capabilities.min_chunk),
         free=list(range(sequences - 1, -1, -1)),
         cells=lane.spec.context,
     )

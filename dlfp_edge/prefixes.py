@@ -20,11 +20,15 @@ class _Kept:
 
 
 class Prefixes:
-    """The shared prefixes one lane keeps, each on a sequence of its own; the least recently used makes room."""
+    """The shared prefixes one lane keeps, each on a sequence of its own; the least recently used makes room.
 
-    def __init__(self, lane: Lane, sequences: list[int]) -> None:
+    A prompt that would go on for fewer than `least_rest` tokens is computed whole: the runtime takes no chunk as short.
+    """
+
+    def __init__(self, lane: Lane, sequences: list[int], least_rest: int = 1) -> None:
         self._lane = lane
         self._free = list(sequences)
+        self._least_rest = least_rest
         self._kept: dict[tuple[int, ...], _Kept] = {}
         self._computing: dict[tuple[int, ...], Running] = {}
 
@@ -110,6 +114,7 @@ class Prefixes:
         self._free.append(kept.sequence)
 
     def _key(self, spec: TaskSpec) -> tuple[int, ...]:
-        if spec.shared_prefix < SHORTEST or not (self._free or self._kept):
+        rest = len(spec.prompt) - spec.shared_prefix
+        if spec.shared_prefix < SHORTEST or rest < self._least_rest or not (self._free or self._kept):
             return ()
         return spec.prompt[: spec.shared_prefix]
