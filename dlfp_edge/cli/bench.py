@@ -12,6 +12,7 @@ import typer
 
 from dlfp_edge.cli.live import spinner
 from dlfp_edge.cli.options import (
+    ModelOption,
     at_least_one,
     existing_model,
     known_runtime,
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Measure what a model, the scheduler and the machine cost.", rich_markup_mode="rich")
 
-ModelOption = Annotated[
-    Path | None,
-    typer.Option("--model", parser=path_argument, metavar="PATH", help="A GGUF file. Default: the embedded model."),
-]
 RuntimeOption = Annotated[str, typer.Option("--runtime", help="llama_cpp, or simulated.")]
 OutOption = Annotated[
     Path, typer.Option("--out", parser=path_argument, metavar="PATH", help="Folder for the bench's JSON file.")
@@ -78,7 +75,6 @@ def curve(
     at_least_one(repeats, "--repeats")
     at_least_one(largest, "--largest")
     wanted = None if threads is None else _numbers(threads, "--threads")
-    writable_directory(out)
     with _loaded(runtime, model, out) as loaded:
         report = measure(loaded, wanted or [1, loaded.capabilities.prefill_threads], repeats, largest)
     plot(report, out / "curve.png")

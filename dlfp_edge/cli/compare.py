@@ -47,10 +47,7 @@ def compare(
     scale: Annotated[float, typer.Option(help="Multiply the workload's token counts.")] = 1.0,
     ctx: Annotated[int | None, typer.Option(help="KV cells of all lanes together.")] = None,
     threads: Annotated[int | None, typer.Option(help="Most CPU threads. Default: probed.")] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(parser=options.path_argument, metavar="PATH", help="A GGUF file. Default: the embedded model."),
-    ] = None,
+    model: options.ModelOption = None,
     runtime: Annotated[str, typer.Option(help="llama_cpp, or simulated.")] = "llama_cpp",
     out: Annotated[
         Path,

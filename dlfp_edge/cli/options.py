@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -105,6 +106,12 @@ def path_argument(value: str | Path) -> Path:
     if not str(value).strip():
         raise typer.BadParameter("the path is empty; name a file or folder")
     return Path(value)
+
+
+ModelOption = Annotated[
+    Path | None,
+    typer.Option("--model", parser=path_argument, metavar="PATH", help="A GGUF file. Default: the embedded model."),
+]
 
 
 def existing_model(model: Path | None) -> None:

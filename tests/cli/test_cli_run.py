@@ -93,23 +93,15 @@ def test_own_prompts_and_files(cli: Cli, tmp_path: Path) -> None:
     assert document["background"]["cancelled"] == 0
 
 
-def test_interrupt_still_writes_the_summary(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_still_writes_the_summary(tmp_path: Path, sent: signal.Signals, code: int) -> None:
     process = _start(tmp_path)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     out, err = process.communicate(timeout=30)
-    assert process.returncode == 130, err
+    assert process.returncode == code, err
     assert json.loads(out)["stopped"] is True
     assert json.loads((tmp_path / "files" / "summary.json").read_text())["steps"] > 0
     assert "Traceback" not in err
-
-
-def test_sigterm_still_writes_the_summary(tmp_path: Path) -> None:
-    process = _start(tmp_path)
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 143, err
-    assert json.loads(out)["stopped"] is True
-    assert json.loads((tmp_path / "files" / "summary.json").read_text())["steps"] > 0
 
 
 def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
