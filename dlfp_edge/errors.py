@@ -5,6 +5,9 @@ Each message is one line that names the thing at fault and what to do about it.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class DlfpError(Exception):
     """Root of the errors this package raises on purpose."""
@@ -28,3 +31,13 @@ class EngineClosed(DlfpError):
 
 class RuntimeFailure(DlfpError):
     """A runtime failed in a way that no retry of the same step can mend."""
+
+
+def hint(word: str, known: Iterable[str], introduction: str = "known are", *, cutoff: float = 0.6) -> str:
+    """The end of a message about an unknown word: the nearest known one, or all of them after `introduction`.
+
+    `cutoff`, from 0 to 1, is how alike the nearest must be.
+    """
+    known = list(known)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
+    return f"did you mean '{near[0]}'?" if near else f"{introduction} {', '.join(known) or 'none'}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from dlfp_edge.device import Device
-from dlfp_edge.errors import MissingExtra, UsageError
+from dlfp_edge.errors import MissingExtra, UsageError, hint
 from dlfp_edge.runtime import RuntimeProvider
 
 
@@ -21,10 +20,7 @@ def runtime_provider(name: str) -> RuntimeProvider:
     for entry in entry_points(group="dlfp_edge.runtimes"):
         if entry.name == name:
             return cast(RuntimeProvider, _load(entry))
-    names = runtime_names()
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f"did you mean '{near[0]}'?" if near else f"installed are {', '.join(names)}"
-    raise UsageError(f"unknown runtime '{name}': {hint}")
+    raise UsageError(f"unknown runtime '{name}': {hint(name, runtime_names(), 'installed are', cutoff=0.4)}")
 
 
 def detect_device() -> Device:

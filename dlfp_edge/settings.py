@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from dlfp_edge.errors import UsageError
+from dlfp_edge.errors import UsageError, hint
 
 
 class Placement(str, Enum):
@@ -60,7 +59,6 @@ def parse_setting(text: str) -> tuple[Placement, str]:
     placement, _, controller = text.partition("/")
     names = [member.value for member in Placement]
     if placement not in names:
-        near = difflib.get_close_matches(placement, names, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"placements are {', '.join(names)}"
-        raise UsageError(f"unknown placement '{placement}' in setting '{text}': {hint}")
+        known = hint(placement, names, "placements are")
+        raise UsageError(f"unknown placement '{placement}' in setting '{text}': {known}")
     return Placement(placement), controller or "auto"

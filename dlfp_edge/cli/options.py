@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
@@ -12,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from dlfp_edge.errors import UsageError
+from dlfp_edge.errors import UsageError, hint
 from dlfp_edge.settings import Placement, Settings, parse_setting
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -86,10 +85,7 @@ def at_least_one(value: int | None, option: str) -> int | None:
 
 def nearest(word: str, words: Iterable[str], what: str) -> UsageError:
     """The error for an unknown word: the nearest known one, or all of them."""
-    known = sorted(words)
-    near = difflib.get_close_matches(word, known, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
-    return UsageError(f"unknown {what} '{word}': {hint}")
+    return UsageError(f"unknown {what} '{word}': {hint(word, sorted(words))}")
 
 
 def known_runtime(name: str) -> str:

@@ -6,7 +6,6 @@ In lanes: `static`, `dlfp`.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ from dlfp_edge.control.edge import Edge
 from dlfp_edge.control.paper import Cadence, Paper
 from dlfp_edge.control.port import Controller, Observation, Update, View
 from dlfp_edge.control.share import Share
-from dlfp_edge.errors import UsageError
+from dlfp_edge.errors import UsageError, hint
 from dlfp_edge.settings import Placement
 
 __all__ = [
@@ -85,9 +84,7 @@ def _build(factory: Callable[..., Controller], name: str, parameters: Mapping[st
     known = [key for key in _parameter_names(factory) if key not in ("name", "resets", "state", "steered")]
     for key in parameters:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(known) or 'none'}"
-            raise UsageError(f"controller '{name}' has no parameter '{key}': {hint}")
+            raise UsageError(f"controller '{name}' has no parameter '{key}': {hint(key, known, 'it has')}")
         if not (math.isfinite(parameters[key]) and parameters[key] > 0):
             raise UsageError(f"{key}={parameters[key]:g} for controller '{name}': it must be a number above 0")
     lowest, highest = parameters.get("c_min"), parameters.get("c_max")
@@ -111,10 +108,8 @@ def _fixed_tokens(name: str) -> int:
 
 
 def _unknown(name: str, placement: Placement) -> str:
-    names = controller_names(placement)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
     elsewhere = Placement.SHARED if placement is Placement.LANES else Placement.LANES
     if name in controller_names(elsewhere) or (placement is Placement.LANES and name.startswith("fixed")):
         return f"controller '{name}' works with --placement {elsewhere.value}, not {placement.value}"
-    hint = f"did you mean '{near[0]}'?" if near else f"{placement.value} has {', '.join(names)}"
-    return f"unknown controller '{name}': {hint}"
+    known = hint(name, controller_names(placement), f"{placement.value} has", cutoff=0.4)
+    return f"unknown controller '{name}': {known}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+
+from dlfp_edge.errors import hint
 
 
 def one_line(error: ValidationError, table: Mapping[str, Any], models: Mapping[str, type[BaseModel]]) -> str:
@@ -34,9 +35,7 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
     key, problem, given = detail["loc"][-1] if detail["loc"] else "", detail["msg"], detail["input"]
     keys = [field.alias or name for name, field in model.model_fields.items()]
     if detail["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(key), keys, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"keys are {', '.join(keys)}"
-        return f"unknown key {key!r}: {hint}"
+        return f"unknown key {key!r}: {hint(str(key), keys, 'keys are')}"
     if detail["type"] == "missing":
         return f"missing key '{key}': add it"
     if detail["type"] == "value_error":

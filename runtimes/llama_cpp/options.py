@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-
-from dlfp_edge.errors import UsageError
+from dlfp_edge.errors import UsageError, hint
 from dlfp_edge.runtime import LoadOptions
 
 from .context import KV_TYPES, ContextSettings
@@ -16,9 +14,7 @@ def check_options(options: LoadOptions) -> None:
     """Raises UsageError for an option or a value that is not known, or a number of threads below 1."""
     for name, value in options.options.items():
         if name not in CHOICES:
-            near = difflib.get_close_matches(name, CHOICES, 1)
-            hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(CHOICES)}"
-            raise UsageError(f"the llama_cpp runtime has no option '{name}': {hint}")
+            raise UsageError(f"the llama_cpp runtime has no option '{name}': {hint(name, CHOICES, 'it has')}")
         if value not in CHOICES[name]:
             raise UsageError(f"{name}={value} is not possible; use one of {', '.join(CHOICES[name])}")
     if options.threads is not None and options.threads < 1:

@@ -6,7 +6,6 @@ meaningless. There is no tokenizer: prompts are token ids.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlfp_edge.errors import MissingExtra, UsageError
+from dlfp_edge.errors import MissingExtra, UsageError, hint
 
 RANDOM_WEIGHTS = "random weights"
 Bytes = npt.NDArray[np.uint8]
@@ -69,9 +68,7 @@ def synthesize(shape: str, quant: str, out: Path, seed: int = 0) -> Path:
 def _known(name: str, names: list[str], what: str) -> str:
     if name in names:
         return name
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(names)}"
-    raise UsageError(f"no {what} '{name}': {hint}")
+    raise UsageError(f"no {what} '{name}': {hint(name, names)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from dlfp_edge.errors import UsageError
+from dlfp_edge.errors import UsageError, hint
 from dlfp_edge.runtime import LoadOptions, Runtime
 
 from .cost import FREE, CostModel
@@ -28,9 +27,8 @@ class SimulatedProvider:
         given = options.options
         for key in given:
             if key not in _OTHERS and key not in _COST_FIELDS:
-                raise UsageError(
-                    f"the simulated runtime has no option '{key}'{_nearest(key, (*_OTHERS, *_COST_FIELDS))}"
-                )
+                known = hint(key, (*_OTHERS, *_COST_FIELDS), "its options are")
+                raise UsageError(f"the simulated runtime has no option '{key}'; {known}")
         mode = given.get("mode", "lanes")
         if mode not in MODES:
             raise UsageError(f"the simulated runtime has no mode '{mode}'; its modes are {', '.join(MODES)}")
@@ -64,11 +62,6 @@ def _number(name: str, text: str) -> float:
     if value < 0:
         raise UsageError(f"option '{name}' of the simulated runtime is negative: '{text}'")
     return value
-
-
-def _nearest(key: str, names: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(key, names, n=1)
-    return f"; did you mean '{near[0]}'?" if near else f"; its options are {', '.join(names)}"
 
 
 provider = SimulatedProvider()
