@@ -14,7 +14,7 @@ LOSS_SHARE = 0.04
 """Of the time between interruptions, a step may take this much: on average half of it is lost."""
 
 FIRST_INTERVAL_S = 3.0
-"""Between interruptions, until some were seen: the first ones of a run must not lose half a second each."""
+"""Between interruptions, once there was one: the first few of a run must not lose half a second each."""
 
 RIGID_STEP_S = 0.25
 """Measured work of a step that cannot be interrupted: how long an arrival may wait for it."""
@@ -63,7 +63,7 @@ class StepSize:
         if self._caps.interruptible is Interruptible.NO:
             return RIGID_STEP_S
         if self._last is None:
-            self._last = now
+            return LOSS_S
         return min(LOSS_S, LOSS_SHARE * max(self._interval_s, now - self._last))
 
 

@@ -272,11 +272,18 @@ class Engine:
 
     def _arrive(self, task: Task) -> None:
         if task.spec.deadline_s is not None:
-            self.call_at(task.arrived + task.spec.deadline_s, lambda: self._end(task, Finish.DEADLINE))
+            request_id = task.request_id
+            self.call_at(task.arrived + task.spec.deadline_s, lambda: self._expire(request_id))
         self._stopper.arrived(task, self.clock.now())
 
     def _cancel(self, task: Task) -> None:
         self._post(lambda: self._end(task, Finish.CANCELLED))
+
+    def _expire(self, request_id: str) -> None:
+        """A deadline has passed. Its timer names the task, so that it does not keep one that ended long before."""
+        task = self._live.get(request_id)
+        if task is not None:
+            self._end(task, Finish.DEADLINE)
 
     def _end(self, task: Task, finish: Finish, error: str | None = None) -> None:
         """End a task from outside, wherever it is; one that has ended stays as it was."""

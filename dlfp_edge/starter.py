@@ -104,7 +104,7 @@ class Starter:
 
     def _lane_is_held(self, lane: LaneState) -> bool:
         """Whether a lane of background work must wait: by request, to measure alone, or behind the backstop."""
-        if self._state.shared or lane is not self._state.lanes.background:
+        if not self._state.yields(lane):
             return False
         return (
             self._state.held
@@ -147,16 +147,14 @@ class Starter:
     def _budget(
         self, lane: LaneState, works: list[Work], decoders: int, target_s: float | None, now: float
     ) -> int | None:
-        in_lane = lane is self._state.lanes.background and not self._state.shared
         beside = sum(w.remaining for w in works if not (w.foreground and w.decode))
-        most = self._state.caps.prefill_threads if in_lane else self._state.caps.largest_step
+        most = self._state.caps.prefill_threads if self._state.yields(lane) else self._state.caps.largest_step
         budget = lane.controller.budget(View(decoders, beside, target_s, most, self._state.caps.tile), now)
         self._state.counters.resets = sum(state.controller.resets for state in self._state.lanes.all)
         return budget
 
     def _limits(self, lane: LaneState, runnable: list[Running], cap: int | None, now: float) -> Limits:
         background = any(not running.foreground for running in runnable) and not self._state.settings.single_class
-        in_lane = lane is self._state.lanes.background and not self._state.shared
         held = self._state.shared and self._state.held
         solo = self._state.shared and self._state.solo.active
         owed = self._state.shared and self._state.floor.owed(now, waiting=background and not held and not solo)
@@ -165,7 +163,7 @@ class Starter:
         if background:
             isolated = self._isolated(lane, runnable, now)
         return Limits(
-            cap=None if in_lane else cap,
+            cap=None if self._state.yields(lane) else cap,
             isolated=isolated,
             largest_step=self._state.caps.largest_step,
             min_chunk=self._state.caps.min_chunk,
@@ -187,7 +185,7 @@ class Starter:
         return tokens
 
     def _threads(self, lane: LaneState, step_plan: Plan, budget: int | None) -> int:
-        if lane is self._state.lanes.background and not self._state.shared:
+        if self._state.yields(lane):
             return self._background_threads(step_plan, budget)
         prefills = any(not work.decode for work, _ in step_plan.parts)
         if prefills and (self._state.shared or step_plan.total >= self._state.caps.tile):

@@ -58,6 +58,10 @@ class State:
         """The lane that runs a class."""
         return self.lanes.foreground if task_class is Class.FOREGROUND else self.lanes.background
 
+    def yields(self, lane: LaneState) -> bool:
+        """Whether a lane is the background's own, at low priority beside the foreground's."""
+        return lane is self.lanes.background and not self.shared
+
     def note_background(self, now: float) -> None:
         """Remember when background work last existed (work held on request does not count, unless in flight)."""
         lane = self.lanes.background

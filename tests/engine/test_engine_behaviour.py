@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -109,6 +111,31 @@ def test_a_deadline_ends_a_task_wherever_it_is() -> None:
         assert task.record.finished == pytest.approx(1.0, abs=0.1)
     assert running.record.output_token_ids, "what was produced in time is kept"
     engine.close()
+
+
+def test_a_far_deadline_does_not_keep_a_task_that_has_ended() -> None:
+    engine = engine_on("batched")
+    task = engine.submit(spec(max_tokens=4, deadline_s=3600.0))
+    later = engine.submit(spec(max_tokens=8))
+    engine.run_until(lambda: later.done)
+    gone = weakref.ref(task)
+    del task
+    gc.collect()
+    assert gone() is None
+    engine.close()
+
+
+def test_steps_are_long_while_nobody_has_interrupted_and_short_once_somebody_did() -> None:
+    engine, steps = engine_on("batched"), list[StepRecord]()
+    engine.on_step = steps.append
+    for _ in range(4):
+        engine.submit(spec(2000, Class.BACKGROUND, 1))
+    engine.call_at(2.0, lambda: engine.submit(spec(16, max_tokens=1)) and None)
+    engine.run_until(lambda: False)
+    engine.close()
+    before = max(sum(s.consumed for s in step.segments) for step in steps if step.completed < 2.0)
+    after = max(sum(s.consumed for s in step.segments) for step in steps if 2.1 < step.completed < 2.6)
+    assert before > 2 * after
 
 
 def test_an_arrival_interrupts_background_work_in_shared_steps() -> None:
