@@ -14,8 +14,6 @@ from dlfp_edge.errors import MissingExtra, UsageError
 
 app = typer.Typer(help="Models at hand, and random ones with real shapes.", rich_markup_mode="rich")
 
-_QUANTS = ("Q4_K", "Q8_0")
-
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -24,6 +22,14 @@ class ModelMaker(Protocol):
 
     def default_model(self) -> Path:
         """The embedded model's file. Raises MissingExtra where it is not installed."""
+        ...
+
+    def shapes(self) -> list[str]:
+        """Names of the shapes that can be written."""
+        ...
+
+    def quantisations(self) -> list[str]:
+        """Names of the quantisations that they can have."""
         ...
 
     def synthesize(self, shape: str, quant: str, out: Path) -> Path:
@@ -35,7 +41,7 @@ class ModelMaker(Protocol):
 def list_models(as_json: JsonOption = False) -> None:
     """The embedded model, and the shapes that `models synth` can write."""
     maker = _maker()
-    embedded, shapes = _embedded(maker), _shapes(maker)
+    embedded, shapes = _embedded(maker), maker.shapes()
     if as_json:
         print_json({"embedded": embedded, "shapes": shapes})
         return
@@ -62,10 +68,10 @@ def synth(
     if out.is_dir():
         raise UsageError(f"--out: {out} is a folder; name a file such as {out / (shape + '.gguf')}")
     maker = _maker()
-    if shape not in _shapes(maker):
-        raise nearest(shape, _shapes(maker), "shape")
-    if quant not in _QUANTS:
-        raise nearest(quant, _QUANTS, "quantisation")
+    if shape not in maker.shapes():
+        raise nearest(shape, maker.shapes(), "shape")
+    if quant not in maker.quantisations():
+        raise nearest(quant, maker.quantisations(), "quantisation")
     writable_directory(out.absolute().parent)
     with spinner(f"writing {out}…", picture=not as_json):
         maker.synthesize(shape, quant, out)
@@ -87,8 +93,3 @@ def _embedded(maker: ModelMaker) -> str | None:
         return str(maker.default_model())
     except MissingExtra:
         return None
-
-
-def _shapes(maker: ModelMaker) -> list[str]:
-    """The shapes a provider says it can write; saying so is optional."""
-    return list(getattr(maker, "shapes", list)())

@@ -24,6 +24,18 @@ class LlamaCppProvider:
 
         return default_model()
 
+    def shapes(self) -> list[str]:
+        """The shapes that `synthesize` knows."""
+        from .synth import SHAPES
+
+        return list(SHAPES)
+
+    def quantisations(self) -> list[str]:
+        """The quantisations that `synthesize` knows."""
+        from .synth import QUANTS
+
+        return list(QUANTS)
+
     def synthesize(self, shape: str, quant: str, out: Path, seed: int = 0) -> Path:
         """Write a model of a known shape with random weights; see `synth.synthesize`."""
         from .synth import synthesize

@@ -71,3 +71,17 @@ def test_models_list(cli: Cli) -> None:
     pytest.importorskip("llama_cpp")
     document = json.loads(cli("models", "list", "--json").out)
     assert set(document) == {"embedded", "shapes"}
+    assert "qwen3-0.6b" in document["shapes"]
+
+
+def test_every_shape_listed_can_be_written(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("llama_cpp")
+    from dlfp_edge.runtimes.llama_cpp import synth
+
+    small = synth.Shape(layers=1, embedding=256, feed_forward=256, heads=2, kv_heads=1, vocabulary=512)
+    for name in synth.SHAPES:
+        monkeypatch.setitem(synth.SHAPES, name, small)
+    for name in json.loads(cli("models", "list", "--json").out)["shapes"]:
+        said = cli("models", "synth", name, "--out", f"{name}.gguf", "--json")
+        assert said.code == 0
+        assert json.loads(said.out)["bytes"] == Path(f"{name}.gguf").stat().st_size > 0
