@@ -22,10 +22,10 @@ def asked_workload(
     name: str | None, foreground: Sequence[str], background: Sequence[Path], background_prompt: str | None
 ) -> Workload:
     """The workload by name or path, or one made of the given prompts and files. Raises UsageError for both at once."""
+    if background_prompt is not None and not background:
+        raise UsageError("--background-prompt goes with --background: name the files it is about")
     if not foreground and not background:
-        if background_prompt is not None:
-            raise UsageError("--background-prompt goes with --background: name the files it is about")
-        return load_workload(name or DEMO)
+        return load_workload(DEMO if name is None else name)
     if name is not None:
         raise UsageError(f"'{name}' is a workload of its own: give either it or --foreground and --background")
     return _own_workload(
@@ -67,7 +67,10 @@ def _documents(paths: Sequence[Path]) -> list[str]:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    files = sorted(entry for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith("."))
+    try:
+        files = sorted(entry for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith("."))
+    except OSError as error:
+        raise UsageError(f"--background: cannot read {folder}: {error.strerror or error}") from None
     if not files:
         raise UsageError(f"--background: {folder} holds no file")
     return files

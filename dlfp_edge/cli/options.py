@@ -119,6 +119,8 @@ def existing_model(model: Path | None) -> None:
 def text_argument(value: str, option: str) -> str:
     """The text itself, or for @FILE that file's text. Empty text is refused."""
     text = read_text(Path(value[1:]), option) if value.startswith("@") else value
+    if any("\ud800" <= character <= "\udfff" for character in text):  # bytes of an argument that no locale could read
+        raise UsageError(f"{option}: the prompt is not UTF-8 text")
     if not text.strip() and value.startswith("@"):
         raise UsageError(f"{option} {value[1:]} is empty: remove it or fill it")
     if not text.strip():
@@ -159,9 +161,12 @@ def build_settings(
 ) -> Settings:
     """The engine's settings from the options as they were typed, refused before any model is loaded."""
     chosen, law = parse_setting(setting)
+    if setting != "auto" and (placement is not None or controller is not None):
+        raise UsageError("--setting says both placement and controller: leave --placement and --controller out")
     if placement is not None:
-        chosen, _ = parse_setting(placement)
-    law = controller or law
+        chosen, law = parse_setting(placement)
+    if controller is not None:
+        law = controller
     if preset not in _PRESETS:
         raise nearest(preset, _PRESETS, "preset")
     if target_itl is not None and slowdown is not None:

@@ -84,7 +84,9 @@ def run(
             rich_help_panel=_WORK,
         ),
     ] = None,
-    scale: Annotated[float, typer.Option(help="Multiply the workload's token counts.", rich_help_panel=_WORK)] = 1.0,
+    scale: Annotated[
+        float, typer.Option(help="Multiply the workload's token counts.", max=1000, rich_help_panel=_WORK)
+    ] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of prompts and arrivals.", rich_help_panel=_WORK)] = 0,
     model: Annotated[
         Path | None,

@@ -24,6 +24,8 @@ class SimulatedProvider:
 
     def load(self, options: LoadOptions) -> Runtime:
         """Set up the runtime. Raises UsageError for an option it does not know or a value it cannot read."""
+        if options.model is not None:
+            raise UsageError("the simulated runtime has no model: leave --model out, or use the runtime llama_cpp")
         given = options.options
         for key in given:
             if key not in _OTHERS and key not in _COST_FIELDS:
