@@ -8,6 +8,7 @@ from types import TracebackType
 
 from dlfp_edge.engine import Engine
 from dlfp_edge.errors import UsageError
+from dlfp_edge.given import check_text
 from dlfp_edge.handle import Task
 from dlfp_edge.plugins import detect_device, runtime_provider
 from dlfp_edge.runtime import LoadOptions, Runtime, Sampling
@@ -39,8 +40,7 @@ class Edge:
         Raises UsageError for a task that could never run, QueueFull when too many wait, EngineClosed after `close`.
         """
         if isinstance(prompt, str):
-            if not prompt.strip():
-                raise UsageError("the prompt is empty: give it some text")
+            check_text(prompt)
             prompt = self.runtime.tokenizer.encode(prompt)
         elif not _are_ids(prompt):
             raise UsageError("the prompt is neither text nor a sequence of token ids: give one of them")
@@ -57,7 +57,7 @@ class Edge:
         return self.engine.submit(spec)
 
     def close(self) -> None:
-        """Cancel what is left and free the model."""
+        """Cancel what is left and free the model; answers stay readable. Safe to repeat."""
         self.engine.close()
         self.runtime.close()
 
@@ -114,4 +114,7 @@ def open_engine(
 
 
 def _are_ids(prompt: object) -> bool:
-    return isinstance(prompt, Sequence) and all(isinstance(token, int) for token in prompt)
+    """Bytes are integers too, but whoever gives them means text."""
+    if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
+        return False
+    return all(isinstance(token, int) for token in prompt)

@@ -73,20 +73,20 @@ class Delivery:
         if last:
             self._close(task)
 
-    # A caller's callback that raises must not stop the engine, and with it everybody else's tasks.
+    # A caller's callback that raises must not stop the engine, and with it everybody else's tasks, whatever it raises.
 
     def _release(self, task: Task, index: int, *, last: bool) -> None:
         try:
             task.release(index, last=last)
-        except Exception as error:
+        except BaseException as error:
             self._complain(task, error)
 
     def _close(self, task: Task) -> None:
         try:
             task.end()
-        except Exception as error:
+        except BaseException as error:
             self._complain(task, error)
         self.ended(task)
 
-    def _complain(self, task: Task, error: Exception) -> None:
+    def _complain(self, task: Task, error: BaseException) -> None:
         self._say(f"a callback of {task.request_id} failed: {type(error).__name__}: {error}")

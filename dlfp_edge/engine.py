@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -18,11 +17,12 @@ from dlfp_edge.clock import Clock
 from dlfp_edge.commit import Committer
 from dlfp_edge.delivery import Delivery
 from dlfp_edge.device import CpuTopology
-from dlfp_edge.errors import EngineClosed, UsageError
+from dlfp_edge.errors import EngineClosed, RuntimeFailure, UsageError
+from dlfp_edge.given import YEAR_S, check_number
 from dlfp_edge.handle import Task
 from dlfp_edge.placement import open_lanes
 from dlfp_edge.queues import Queues
-from dlfp_edge.runtime import Runtime
+from dlfp_edge.runtime import Runtime, Sampling
 from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.starter import Starter
 from dlfp_edge.state import State
@@ -180,9 +180,9 @@ class Engine:
         try:
             while not self._drained():
                 self._turn()
-        except Exception as error:
-            self.failure = error
-            self._fail(error)
+        except BaseException as error:  # nobody else would learn that the loop has ended
+            self.failure = error if isinstance(error, Exception) else RuntimeFailure(repr(error))
+            self._fail(self.failure)
         self._shut()
 
     def _turn(self) -> None:
@@ -233,7 +233,10 @@ class Engine:
                     task = self._queues.take(task_class, now, lane.fits)
                 if task is None:
                     break
-                lane.admit(task, now)
+                try:
+                    lane.admit(task, now)
+                except Exception as error:  # what a caller gave must not stop the others
+                    self._delivery.finish(task, Finish.ERROR, now, f"the runtime refused the task: {error}")
                 admitted = True
         if admitted or self._state.background_progress > self._progress_at:
             self._progress_at = now
@@ -256,17 +259,18 @@ class Engine:
         if not 0 <= min(spec.prompt) <= max(spec.prompt) < self.runtime.tokenizer.vocabulary:
             last = self.runtime.tokenizer.vocabulary - 1
             raise UsageError(f"the prompt holds a token id outside 0..{last}: tokenise it for this model")
-        if not isinstance(spec.max_tokens, int) or spec.max_tokens < 1:
-            raise UsageError(f"max_tokens is {spec.max_tokens!r}: ask for a whole number of at least 1")
+        if not isinstance(spec.sampling, Sampling):
+            raise UsageError(f"sampling is {spec.sampling!r}: give a dlfp_edge.Sampling")
+        check_number("max_tokens", spec.max_tokens, 1, 2**31, whole=True)
         if len(spec.prompt) + spec.max_tokens > most:
             raise UsageError(
                 f"a prompt of {len(spec.prompt)} tokens and {spec.max_tokens} to generate do not fit the {lane.name} "
                 f"lane's {most} cells a sequence: shorten the prompt or raise --ctx"
             )
-        if spec.pace is not None and not (_is_number(spec.pace) and spec.pace > 0):
-            raise UsageError(f"a pace of {spec.pace} tokens/s never shows a token: use more than 0, or no pace")
-        if spec.deadline_s is not None and not _is_number(spec.deadline_s):
-            raise UsageError(f"a deadline of {spec.deadline_s!r} s is no time: give seconds from arrival, or none")
+        if spec.pace is not None:
+            check_number("pace", spec.pace, 1 / YEAR_S, 1e9)
+        if spec.deadline_s is not None:
+            check_number("deadline_s", spec.deadline_s, -YEAR_S, YEAR_S)
         if not 0 <= spec.shared_prefix < len(spec.prompt):
             raise UsageError("shared_prefix must be shorter than the prompt")
 
@@ -348,8 +352,3 @@ class Engine:
     def _say(self, message: str) -> None:
         if message not in self.messages and len(self.messages) < MOST_MESSAGES:
             self.messages.append(message)
-
-
-def _is_number(value: object) -> bool:
-    """Whether it is a finite number: anything else would stop the clockwork that all tasks share."""
-    return isinstance(value, int | float) and math.isfinite(value)

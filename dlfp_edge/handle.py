@@ -41,6 +41,7 @@ class Task:
         self._on_finish = on_finish
         self._changed = threading.Condition()
         self._watchers: list[Callable[[], None]] = []
+        self._pieces: list[bytes] = []
         self._shown = 0
         self._done = False
 
@@ -119,7 +120,11 @@ class Task:
                 self._watchers.remove(notify)
 
     def release(self, index: int, *, last: bool) -> None:
-        """Show token `index` to the readers (called by the engine, which calls `end` right after the last one)."""
+        """Show token `index` to the readers (called by the engine, which calls `end` right after the last one).
+
+        Its bytes are looked up here, so that an answer can be read after the model has gone.
+        """
+        self._pieces.append(self._tokenizer.token_bytes(self.record.output_token_ids[index]))
         if not last:
             self._announce(index + 1, done=False)
         if self._on_token is not None:
@@ -140,8 +145,7 @@ class Task:
             watcher()
 
     def _token(self, decoder: codecs.IncrementalDecoder, index: int, *, last: bool) -> Token:
-        token = self.record.output_token_ids[index]
-        return Token(token, decoder.decode(self._tokenizer.token_bytes(token), last))
+        return Token(self.record.output_token_ids[index], decoder.decode(self._pieces[index], last))
 
     def _raise_if_failed(self) -> None:
         if self.record.finish is Finish.ERROR:

@@ -98,9 +98,9 @@ class LaneState:
         return lacking <= 0 or self.prefixes.make_room(lacking, keep=task.spec)
 
     def admit(self, task: Task, now: float) -> Running:
-        """Give the task a sequence."""
+        """Give the task a sequence. An error leaves the lane as it was."""
+        self.lane.open(self.free[-1], task.spec.sampling)
         running = Running(task, self.free.pop())
-        self.lane.open(running.sequence, task.spec.sampling)
         self.prefixes.attach(running, now)
         self.running.append(running)
         task.record.started = now

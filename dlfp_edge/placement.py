@@ -62,7 +62,7 @@ def _two(runtime: Runtime, settings: Settings) -> Lanes:
         second = _open(
             runtime, "background", Priority.LOWEST, settings.background_sequences, _prefixes(runtime), total - cells
         )
-    except UsageError:
+    except BaseException:
         first.shut()
         raise
     caps = runtime.capabilities

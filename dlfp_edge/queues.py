@@ -59,13 +59,6 @@ class Queues(Generic[T]):
         queue.remove(entry)
         return True
 
-    def drain(self) -> list[T]:
-        """Remove and return every task that waits."""
-        entries = [entry for queue in self._waiting.values() for entry in queue]
-        for queue in self._waiting.values():
-            queue.clear()
-        return entries
-
     def count(self, task_class: Class) -> int:
         """How many tasks of a class wait."""
         return len(self._waiting[task_class])

@@ -10,7 +10,6 @@ Adapters live outside the core and come through the entry-point group `dlfp_edge
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 
 from dlfp_edge.clock import Clock
 from dlfp_edge.errors import UsageError
+from dlfp_edge.given import check_number
 
 PREVIOUS = -1
 """A token still on the device: the one the sequence's step in flight will produce (runtimes of depth > 1)."""
@@ -58,7 +58,8 @@ class Output(str, Enum):
 class Sampling:
     """How the tokens of one sequence are chosen. `temperature` 0 is greedy, and then the other filters do nothing.
 
-    `seed` None takes a fresh random state. `ignore_eos` forbids every end-of-generation token.
+    `top_k` 0 keeps every candidate. `seed` None takes a fresh random state. `ignore_eos` forbids every
+    end-of-generation token.
     """
 
     temperature: float = 0.0
@@ -70,13 +71,14 @@ class Sampling:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a filter no sampler can apply."""
-        numbers = (self.temperature, self.top_p, self.min_p, self.repeat_penalty)
-        if not all(math.isfinite(number) and number >= 0 for number in numbers) or self.repeat_penalty == 0:
-            raise UsageError(
-                f"temperature {self.temperature}, top_p {self.top_p}, min_p {self.min_p}, repeat_penalty "
-                f"{self.repeat_penalty}: each must be a number, none negative, repeat_penalty above 0"
-            )
+        """Raises UsageError for what no sampler can apply."""
+        check_number("temperature", self.temperature, 0, 100)
+        check_number("top_k", self.top_k, 0, 2**31 - 1, whole=True)
+        check_number("top_p", self.top_p, 0.001, 1)
+        check_number("min_p", self.min_p, 0, 1)
+        check_number("repeat_penalty", self.repeat_penalty, 0.01, 100)
+        if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
+            raise UsageError(f"seed is {self.seed!r}: give a whole number, or None for a different answer each time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +301,15 @@ class Lane(Protocol):
         ...
 
 
+def refuse_lane(spec: LaneSpec, taken: Sequence[str], most: int) -> None:
+    """Raises UsageError unless one more lane can be open beside those `taken`: results are told apart by its name."""
+    if spec.name in taken or len(taken) >= most:
+        raise UsageError(
+            f"lane '{spec.name}' cannot be opened beside {', '.join(taken)} ({most} at most, each once): "
+            "close the engine that has them first"
+        )
+
+
 class Runtime(Protocol):
     """One set of weights, and the lanes over it."""
 
@@ -307,7 +318,7 @@ class Runtime(Protocol):
     tokenizer: Tokenizer
 
     def open_lane(self, spec: LaneSpec) -> Lane:
-        """Open a lane. Raises UsageError when the memory or the runtime does not allow it."""
+        """Open a lane. Raises UsageError when the memory, the runtime or a lane that is open does not allow it."""
         ...
 
     def wait(self, until: float | None) -> list[StepResult]:

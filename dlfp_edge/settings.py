@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from dlfp_edge.errors import UsageError, hint
+from dlfp_edge.given import YEAR_S, check_number
 
 
 class Placement(str, Enum):
@@ -45,13 +45,18 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raises UsageError for a number that makes no sense."""
-        if self.target_itl_s is not None and not (math.isfinite(self.target_itl_s) and self.target_itl_s > 0):
-            raise UsageError(f"a target of {self.target_itl_s} s is not possible: give a time above 0")
-        if self.slowdown is not None and not (math.isfinite(self.slowdown) and self.slowdown >= 1):
-            raise UsageError(f"a slowdown of {self.slowdown} is not possible: give 1 or more, 2 for twice as long")
-        counts = (self.context, self.foreground_sequences, self.background_sequences, self.queue_limit)
-        if any(count is not None and count < 1 for count in counts):
-            raise UsageError("context, sequences and queue_limit must each be at least 1")
+        if self.target_itl_s is not None:
+            check_number("target_itl_s", self.target_itl_s, 1e-6, YEAR_S)
+        if self.slowdown is not None:
+            check_number("slowdown", self.slowdown, 1, 1e6)
+        if self.target_itl_s is not None and self.slowdown is not None:
+            raise UsageError("a target ITL and a slowdown are two ways to say one target: give only one")
+        if self.context is not None:
+            check_number("context", self.context, 1, 2**40, whole=True)
+        if self.foreground_share is not None:
+            check_number("foreground_share", self.foreground_share, 0.01, 0.99)
+        for name in ("foreground_sequences", "background_sequences", "queue_limit"):
+            check_number(name, getattr(self, name), 1, 2**31, whole=True)
 
 
 def parse_setting(text: str) -> tuple[Placement, str]:

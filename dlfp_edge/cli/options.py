@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from dlfp_edge.errors import UsageError, hint
+from dlfp_edge.given import check_text
 from dlfp_edge.settings import Placement, Settings, parse_setting
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -119,12 +120,12 @@ def existing_model(model: Path | None) -> None:
 def text_argument(value: str, option: str) -> str:
     """The text itself, or for @FILE that file's text. Empty text is refused."""
     text = read_text(Path(value[1:]), option) if value.startswith("@") else value
-    if any("\ud800" <= character <= "\udfff" for character in text):  # bytes of an argument that no locale could read
-        raise UsageError(f"{option}: the prompt is not UTF-8 text")
     if not text.strip() and value.startswith("@"):
         raise UsageError(f"{option} {value[1:]} is empty: remove it or fill it")
-    if not text.strip():
-        raise UsageError(f"{option}: the prompt is empty; give some text or @FILE")
+    try:
+        check_text(text)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}, or @FILE") from None
     return text
 
 
@@ -169,9 +170,7 @@ def build_settings(
         law = controller
     if preset not in _PRESETS:
         raise nearest(preset, _PRESETS, "preset")
-    if target_itl is not None and slowdown is not None:
-        raise UsageError("--target-itl and --slowdown are two ways to say one target: give only one")
-    if slowdown is not None and not (math.isfinite(slowdown) and slowdown > 1):
+    if slowdown is not None and not 1 < slowdown <= 1e6:
         raise UsageError(f"--slowdown: {slowdown:g} must be above 1 (2 allows gaps twice as long as alone)")
     values = parse_parameters(parameters)
     return Settings(

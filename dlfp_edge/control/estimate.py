@@ -80,9 +80,10 @@ class DecodeOnly:
 
     def estimate(self, decoders: int) -> float | None:
         """The gap in seconds that this many decoders see with nothing beside them; None when nothing is known."""
-        if not self._typical:
+        known = list(self._typical)  # a copy: live views ask from other threads
+        if not known:
             return self._first_s
-        return self._typical[min(self._typical, key=lambda known: abs(known - decoders))]
+        return self._typical[min(known, key=lambda count: abs(count - decoders))]
 
     def stale(self, decoders: int, context: int, now: float) -> bool:
         """Whether this number of decoders should be measured again."""

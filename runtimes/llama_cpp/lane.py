@@ -84,11 +84,16 @@ class LlamaLane:
         self._failure: Exception | None = None
         self._driver.start()
         self._ready.wait()
-        if self._failure is not None:
-            raise RuntimeFailure(f"lane {spec.name} could not start: {self._failure}") from self._failure
+        self._raise_failure()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `shut` has not been called."""
+        return not self._shut
 
     def submit(self, step: Step) -> int:
         with self._lock:
+            self._raise_failure()
             if self._job is not None:
                 raise ValueError("a step is in flight; this runtime takes one at a time")
             check_step(step, self._cells, self._around.vocabulary, MOST_OUTPUTS + self.spec.sequences)
@@ -161,6 +166,7 @@ class LlamaLane:
                 self.interrupt(self._job.handle)
         self._inbox.put(None)
         self._driver.join()
+        self._around.mailbox.forget(self.spec.name)
         self._context.close()
         for sampler in self._samplers.values():
             sampler.close()
@@ -176,38 +182,53 @@ class LlamaLane:
         else:
             self._later.append(change)
 
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise RuntimeFailure(f"lane {self.spec.name} failed: {self._failure!r}") from self._failure
+
     def _drive(self) -> None:
-        """The driver's life."""
+        """The driver's life. Whatever goes wrong in it, every step gets a result: the engine waits for one."""
         try:
             self.workers.begin()
             self._touch_buffers()
             self.workers.settle()
         except Exception as error:
             self._failure = error
+            self.workers.end()
             return
         finally:
             self._ready.set()
         while (job := self._inbox.get()) is not None:
-            result = self._execute_safely(job)
+            try:
+                result = self._execute(job)
+            except Exception as error:
+                result = self._failed(job, error)
             with self._lock:
-                for change in self._later:
-                    change()
-                self._later.clear()
+                self._change_cache()
                 self._job = None
             self._around.mailbox.post(result)
         self.workers.end()
 
-    def _execute_safely(self, job: _Job) -> StepResult:
-        """Execute a step; what goes wrong on the way ends the step and its sequences, not the driver."""
+    def _failed(self, job: _Job, error: Exception) -> StepResult:
+        """What goes wrong in a step ends it and its sequences, not the lane, unless they cannot even be cleared."""
+        lost = [segment.sequence for segment in job.step.segments]
         try:
-            return self._execute(job)
-        except Exception as error:
-            lost = [segment.sequence for segment in job.step.segments]
             for sequence in lost:
                 self._lose(sequence)
-            nothing = [0] * len(lost)
-            reason = f"lane {self.spec.name} failed: {error!r}"
-            return self._result(job, self._clock.now(), nothing, [{} for _ in lost], reason, lost)
+        except Exception as worse:
+            self._failure = worse
+        nothing = [0] * len(lost)
+        reason = f"lane {self.spec.name} failed: {error!r}"
+        return self._result(job, self._clock.now(), nothing, [{} for _ in lost], reason, lost)
+
+    def _change_cache(self) -> None:
+        """Make the changes that waited for the step to end; after one that fails nothing about the cache is certain."""
+        try:
+            for change in self._later:
+                change()
+        except Exception as error:
+            self._failure = error
+        self._later.clear()
 
     def _touch_buffers(self) -> None:
         """Write to the buffers of the largest kind of step now, so that no later step meets pages not there yet.

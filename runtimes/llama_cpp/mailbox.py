@@ -7,6 +7,9 @@ import threading
 from dlfp_edge.clock import Clock
 from dlfp_edge.runtime import StepResult
 
+LONGEST_WAIT_S = 3600.0
+"""Of one call to the system, which takes no time too far off; the wait itself has no limit."""
+
 
 class Mailbox:
     """A queue of step results that many drivers fill and one engine empties."""
@@ -23,6 +26,11 @@ class Mailbox:
             self._results.append(result)
             self._changed.notify()
 
+    def forget(self, lane: str) -> None:
+        """Drop what a lane that is gone has left."""
+        with self._changed:
+            self._results = [result for result in self._results if result.lane != lane]
+
     def wake(self) -> None:
         """Make a running or the next `take` return at once."""
         with self._changed:
@@ -36,7 +44,7 @@ class Mailbox:
                 left_s = None if until is None else until - self._clock.now()
                 if left_s is not None and left_s <= 0:
                     break
-                self._changed.wait(left_s)
+                self._changed.wait(None if left_s is None else min(left_s, LONGEST_WAIT_S))
             self._woken = False
             results, self._results = self._results, []
             return results

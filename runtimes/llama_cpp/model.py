@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dlfp_edge.errors import MissingExtra, UsageError
+from dlfp_edge.errors import EngineClosed, MissingExtra, UsageError
 
 from .gguf_file import GgufHeader, read_header
 from .library import collected_log, library
@@ -76,7 +76,9 @@ class Model:
         return (self._hyperparameter("block_count") or 1) * heads * (key + value)
 
     def describe(self) -> dict[str, Any]:
-        """Architecture, size, quantisation and so on, as JSON values."""
+        """Architecture, size, quantisation and so on, as JSON values. Raises EngineClosed after `close`."""
+        if not self.pointer:
+            raise EngineClosed(f"the model {self.path} is closed: open it again")
         text = ctypes.create_string_buffer(256)
         self._api.llama_model_desc(self.pointer, text, len(text))
         return {
@@ -91,8 +93,10 @@ class Model:
         }
 
     def close(self) -> None:
-        """Free the weights. Every context over them must be closed before."""
-        self._api.llama_model_free(self.pointer)
+        """Free the weights; safe to repeat. Every context over them must be closed before."""
+        pointer, self.pointer = self.pointer, None
+        if pointer:
+            self._api.llama_model_free(pointer)
 
     def _hyperparameter(self, name: str) -> int | None:
         value = self.header.metadata.get(f"{self.header.architecture}.{name}")

@@ -27,7 +27,7 @@ import numpy as np
 import psutil
 
 from dlfp_edge.clock import Clock, SystemClock
-from dlfp_edge.errors import UsageError
+from dlfp_edge.errors import EngineClosed, UsageError
 from dlfp_edge.runtime import (
     Capabilities,
     Interruptible,
@@ -38,6 +38,7 @@ from dlfp_edge.runtime import (
     Sampling,
     StepResult,
     Tokenizer,
+    refuse_lane,
 )
 
 from .context import KV_BYTES, LARGEST_STEP, UBATCH, Context
@@ -79,8 +80,7 @@ class LlamaRuntime:
         self._lanes: list[LlamaLane] = []
         self._llama_tokenizer = LlamaTokenizer(self._model.vocab, str(self._model.path))
         self.tokenizer: Tokenizer = self._llama_tokenizer
-        # Asking of every token takes a tenth of a second: not while somebody waits for an answer.
-        self._end_tokens = np.array(self._llama_tokenizer.end_tokens(), np.intp)
+        self._end_tokens = np.array(sorted(self._llama_tokenizer.end_tokens), np.intp)
         self.capabilities = self._unprobed_capabilities()
         self._probed: ProbeResult | None = None
         self._single_threads: int | None = None
@@ -89,6 +89,8 @@ class LlamaRuntime:
         self._single_threads = self.capabilities.decode_threads
 
     def open_lane(self, spec: LaneSpec) -> Lane:
+        self._lanes = [lane for lane in self._lanes if lane.is_open]
+        refuse_lane(spec, [lane.spec.name for lane in self._lanes], self.capabilities.lanes)
         lane = self._open(spec)
         self._lanes.append(lane)
         if spec.priority is Priority.LOWEST and not can_restore(self._priority):
@@ -131,11 +133,13 @@ class LlamaRuntime:
     def close(self) -> None:
         for lane in self._lanes:
             lane.shut()
-        self._lanes.clear()
+        self._llama_tokenizer.close()
         self._model.close()
 
     def _open(self, spec: LaneSpec) -> LlamaLane:
         self._check(spec)
+        if not self._model.pointer:
+            raise EngineClosed(f"the model {self._model.path} is closed: open it again")
         flash = self._flash_attention(spec)
         context = Context(
             self._model.pointer,
@@ -157,7 +161,11 @@ class LlamaRuntime:
             self._most_threads,
             self._single_threads if flash and spec.threads_invariant else None,
         )
-        return LlamaLane(spec, context, workers, around)
+        try:
+            return LlamaLane(spec, context, workers, around)
+        except BaseException:
+            context.close()
+            raise
 
     def _flash_attention(self, spec: LaneSpec) -> bool:
         forced = self._settings.flash_attention

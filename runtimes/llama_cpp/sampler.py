@@ -65,7 +65,8 @@ class ChainSampler:
         self._api = api
         self._forbidden = forbidden
         self._chain = api.llama_sampler_chain_init(api.llama_sampler_chain_default_params())
-        seed = api.LLAMA_DEFAULT_SEED if sampling.seed is None else sampling.seed & 0xFFFFFFFF
+        anew = api.LLAMA_DEFAULT_SEED  # the largest 32-bit number, to llama.cpp a wish for a fresh seed
+        seed = anew if sampling.seed is None else sampling.seed % anew
         links = [
             api.llama_sampler_init_top_k(sampling.top_k),
             api.llama_sampler_init_top_p(sampling.top_p, 1),

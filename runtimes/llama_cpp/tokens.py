@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
-from dlfp_edge.errors import UsageError
+from dlfp_edge.errors import EngineClosed, UsageError
 
 from .library import library
 
 _NO_VOCABULARY = 0
+_CACHED_PIECES = 1 << 16
 
 
 class LlamaTokenizer:
-    """The tokenizer of one model. `vocabulary` is the number of token ids."""
+    """The tokenizer of one model, for any number of threads. `vocabulary` is the number of token ids.
+
+    The vocabulary is part of the weights, so it goes with them: `close` waits for calls under way, later ones raise
+    EngineClosed.
+    """
 
     def __init__(self, vocab: Any, model_name: str) -> None:
         self._api = library()
         self._vocab = vocab
         self._model_name = model_name
+        self._users = 0
+        self._closed = False
+        self._changed = threading.Condition()
         self._has_text = self._api.llama_vocab_type(vocab) != _NO_VOCABULARY
         self.vocabulary: int = self._api.llama_vocab_n_tokens(vocab)
+        # Asking of every token takes a tenth of a second: not while somebody waits for an answer.
+        self.end_tokens = frozenset(
+            token for token in range(self.vocabulary) if self._has_text and self._api.llama_vocab_is_eog(vocab, token)
+        )
+        self._piece = lru_cache(_CACHED_PIECES)(self._ask_piece)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, with the beginning-of-sequence token where the model wants one.
@@ -31,29 +48,47 @@ class LlamaTokenizer:
             raise UsageError(f"{self._model_name} has no tokenizer; give prompts as token ids or a number of tokens")
         data = text.encode()
         count = len(data) + 2
-        while True:
-            buffer = (self._api.llama_token * count)()
-            found = self._api.llama_tokenize(self._vocab, data, len(data), buffer, count, True, True)
-            if found >= 0:
-                return list(buffer[:found])
-            count = -found
+        with self._using():
+            while True:
+                buffer = (self._api.llama_token * count)()
+                found = self._api.llama_tokenize(self._vocab, data, len(data), buffer, count, True, True)
+                if found >= 0:
+                    return list(buffer[:found])
+                count = -found
 
     def token_bytes(self, token: int) -> bytes:
         """The UTF-8 bytes a token stands for; empty for control tokens and where the model has no tokenizer."""
-        if not self._has_text:
-            return b""
-        size = 64
-        while True:
-            buffer = ctypes.create_string_buffer(size)
-            found = self._api.llama_token_to_piece(self._vocab, token, buffer, size, 0, False)
-            if found >= 0:
-                return buffer.raw[:found]
-            size = -found
+        return self._piece(token) if self._has_text else b""
 
     def is_end(self, token: int) -> bool:
         """Whether generation ends with this token."""
-        return self._has_text and bool(self._api.llama_vocab_is_eog(self._vocab, token))
+        return token in self.end_tokens
 
-    def end_tokens(self) -> list[int]:
-        """Every token that ends generation."""
-        return [token for token in range(self.vocabulary) if self.is_end(token)] if self._has_text else []
+    def close(self) -> None:
+        """The weights are about to go."""
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: self._users == 0)
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        with self._changed:
+            if self._closed:
+                raise EngineClosed("the model is closed: open it again")
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._users -= 1
+                self._changed.notify_all()
+
+    def _ask_piece(self, token: int) -> bytes:
+        size = 64
+        with self._using():
+            while True:
+                buffer = ctypes.create_string_buffer(size)
+                found = self._api.llama_token_to_piece(self._vocab, token, buffer, size, 0, False)
+                if found >= 0:
+                    return buffer.raw[:found]
+                size = -found

@@ -10,7 +10,7 @@ from typing import Any
 
 from dlfp_edge.clock import Clock, VirtualClock
 from dlfp_edge.errors import UsageError
-from dlfp_edge.runtime import Capabilities, LaneSpec, StepResult, Tokenizer
+from dlfp_edge.runtime import Capabilities, LaneSpec, StepResult, Tokenizer, refuse_lane
 
 from .cost import FREE, CostModel, Slowdown
 from .lane import SimulatedLane, World
@@ -69,10 +69,8 @@ class SimulatedRuntime:
     def open_lane(self, spec: LaneSpec) -> SimulatedLane:
         """Open a lane. Raises UsageError when it asks for more than the capabilities."""
         mode = self._mode
-        if sum(lane in self._timeline.runners for lane in self._lanes) >= mode.lanes:
-            raise UsageError(
-                f"the simulated runtime has {mode.lanes} lane(s) in this mode; lane '{spec.name}' is one more"
-            )
+        self._lanes = [lane for lane in self._lanes if lane in self._timeline.runners]
+        refuse_lane(spec, [lane.spec.name for lane in self._lanes], mode.lanes)
         if spec.sequences > mode.sequences or spec.context > mode.context:
             raise UsageError(
                 f"lane '{spec.name}' asks for {spec.sequences} sequences and {spec.context} cells; "

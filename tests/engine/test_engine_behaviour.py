@@ -15,7 +15,7 @@ from dlfp_edge.engine import Engine
 from dlfp_edge.placement import background_cores
 from dlfp_edge.runtimes.simulated import SimulatedRuntime
 from dlfp_edge.settings import Placement, Settings
-from dlfp_edge.task import TaskSpec
+from dlfp_edge.task import TaskRecord, TaskSpec
 from dlfp_edge.trace import StepRecord
 
 ENDLESS = Sampling(ignore_eos=True)
@@ -267,6 +267,20 @@ def test_background_keeps_off_the_cores_that_decode(
         {"deadline_s": "5"},
         {"max_tokens": 1.5},
         {"max_tokens": "many"},
+        {"max_tokens": True},
+        {"pace": 1e-320},
+        {"deadline_s": 1e10},
+        {"deadline_s": 10**400},
+        {"sampling": "greedy"},
+        {"sampling": {"temperature": 1.0}},
+        {"temperature": "hot"},
+        {"temperature": float("inf")},
+        {"temperature": 0.5, "seed": "abc"},
+        {"temperature": 0.5, "seed": 1.5},
+        {"seed": [1]},
+        {"prompt": b"bytes"},
+        {"prompt": "\ud800"},
+        {"prompt": [5000]},
         {"task_class": "urgent"},
         {"task_class": None},
     ],
@@ -274,7 +288,7 @@ def test_background_keeps_off_the_cores_that_decode(
 def test_a_wrong_argument_is_refused_and_stops_nobody_else(wrong: dict[str, object]) -> None:
     with open_engine(runtime="simulated") as edge:
         with pytest.raises(UsageError):
-            edge.submit([1, 2, 3], **wrong)  # type: ignore[arg-type]
+            edge.submit(**{"prompt": [1, 2, 3], **wrong})  # type: ignore[arg-type]
         assert edge.submit([1, 2, 3], max_tokens=5, sampling=ENDLESS).wait(30).finish is Finish.LENGTH
 
 
@@ -282,6 +296,93 @@ def test_a_wrong_argument_is_refused_and_stops_nobody_else(wrong: dict[str, obje
 def test_a_prompt_that_is_neither_text_nor_ids_is_refused(prompt: object) -> None:
     with open_engine(runtime="simulated") as edge, pytest.raises(UsageError, match="neither text nor"):
         edge.submit(prompt)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"top_k": 1.5}, {"top_k": -3}, {"top_p": 0.0}, {"top_p": 1.5}, {"min_p": 5}, {"repeat_penalty": 1e-300}],
+)
+def test_a_filter_that_no_sampler_can_apply_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        Sampling(temperature=0.5, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"slowdown": "x"},
+        {"slowdown": 0.5},
+        {"target_itl_s": "80ms"},
+        {"target_itl_s": 0.0},
+        {"context": "a"},
+        {"context": 0},
+        {"slowdown": 2.0, "target_itl_s": 0.08},
+    ],
+)
+def test_a_wrong_setting_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        open_engine(runtime="simulated", **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_whatever_a_callback_raises_the_others_go_on(error: type[BaseException]) -> None:
+    def careless(record: TaskRecord, index: int = 0) -> None:
+        raise error("not mine")
+
+    with open_engine(runtime="simulated") as edge:
+        bad = edge.engine.submit(spec(), on_token=careless, on_finish=careless)
+        good = edge.engine.submit(spec())
+        assert good.wait(30).finish is Finish.LENGTH
+        assert bad.wait(30).finish is Finish.LENGTH
+    assert any("callback" in message for message in edge.engine.messages)
+
+
+def test_a_task_that_the_runtime_refuses_to_start_ends_alone() -> None:
+    engine = engine_on("lanes")
+    lane = engine._lanes.foreground
+    opens, refused = lane.lane.open, []
+
+    def open_once(sequence: int, sampling: Sampling) -> None:
+        if not refused:
+            refused.append(sequence)
+            raise ValueError("no such sampler")
+        opens(sequence, sampling)
+
+    lane.lane.open = open_once  # type: ignore[method-assign]
+    bad, good = engine.submit(spec()), engine.submit(spec())
+    engine.run_until(lambda: False)
+    assert bad.record.finish is Finish.ERROR
+    assert "no such sampler" in str(bad.record.error)
+    assert good.record.finish is Finish.LENGTH
+    assert len(lane.free) == 4
+    engine.close()
+
+
+def test_an_engine_that_fails_in_any_way_ends_every_task() -> None:
+    engine = engine_on("lanes")
+    task = engine.submit(spec())
+
+    def stop(record: StepRecord) -> None:
+        raise SystemExit(1)
+
+    engine.on_step = stop
+    engine.start()
+    assert task.wait(30).finish is Finish.ERROR
+    assert engine.failure is not None
+    with pytest.raises(EngineClosed):
+        engine.submit(spec())
+    engine.close()
+
+
+def test_two_engines_cannot_share_a_runtime_and_one_can_follow_another() -> None:
+    runtime = SimulatedRuntime(mode="lanes")
+    first = Engine(runtime, Settings(placement=Placement.LANES))
+    with pytest.raises(UsageError, match="close the engine"):
+        Engine(runtime, Settings(placement=Placement.LANES))
+    with pytest.raises(UsageError, match="close the engine"):
+        Engine(runtime, Settings(placement=Placement.SHARED))
+    first.close()
+    Engine(runtime, Settings(placement=Placement.LANES)).close()
 
 
 def test_a_cancelled_document_is_not_counted_as_done() -> None:

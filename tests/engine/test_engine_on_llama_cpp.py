@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from dlfp_edge import EngineClosed, open_engine
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.engine import Engine
 from dlfp_edge.plugins import detect_device, runtime_provider
@@ -77,3 +78,48 @@ def test_foreground_words_do_not_depend_on_the_background(runtime: Runtime) -> N
         for task in documents:
             task.cancel()
     assert beside == alone
+
+
+def test_a_closed_model_is_refused_and_its_answers_stay_readable() -> None:
+    with open_engine() as edge:
+        task = edge.submit("The sky is", max_tokens=8)
+        task.wait(60)
+    edge.close()
+    assert "".join(token.text for token in task)
+    with pytest.raises(EngineClosed):
+        edge.submit("a text that was not seen before")
+    with pytest.raises(EngineClosed):
+        edge.runtime.describe()
+    with pytest.raises(EngineClosed):
+        Engine(edge.runtime)
+
+
+@pytest.mark.parametrize("broken", ["length", "clear"])
+def test_a_lane_that_breaks_ends_every_task_and_the_next_engine_works(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def breaks(*_: object) -> int:
+        raise OSError("the cache is gone")
+
+    with Engine(runtime, Settings(placement=Placement.LANES, context=2000), _topology()) as engine:
+        context = engine._lanes.background.lane._context  # type: ignore[attr-defined]
+        for name in ("length", broken):
+            monkeypatch.setattr(context, name, breaks)
+        first = engine.submit(TaskSpec((5, 6, 7), Class.BACKGROUND, 4)).wait(60)
+        second = engine.submit(TaskSpec((5, 6, 7), Class.BACKGROUND, 4)).wait(60) if engine.failure is None else first
+    assert "cache is gone" in str(first.error)
+    assert second.finish is Finish.ERROR
+    with Engine(runtime, Settings(placement=Placement.LANES, context=2000), _topology()) as engine:
+        assert engine.submit(TaskSpec((5, 6, 7), max_tokens=4)).wait(60).finish in (Finish.LENGTH, Finish.STOP)
+
+
+def test_an_engine_that_failed_in_a_step_leaves_the_next_one_nothing(runtime: Runtime) -> None:
+    settings = Settings(placement=Placement.LANES, context=4000)
+    with Engine(runtime, settings, _topology()) as engine:
+        document = engine.submit(TaskSpec(tuple(range(300, 1800)), Class.BACKGROUND, 4))
+        engine.on_step = lambda record: 1 / 0  # type: ignore[assignment]
+        engine.submit(TaskSpec((5, 6, 7), max_tokens=4)).wait(60)
+        assert document.wait(60).finish is Finish.ERROR
+    with Engine(runtime, settings, _topology()) as engine:
+        assert engine.submit(TaskSpec((5, 6, 7), Class.BACKGROUND, 4)).wait(60).finish in (Finish.LENGTH, Finish.STOP)
+        assert engine.failure is None

@@ -48,12 +48,15 @@ def tiny_runtime(tiny_model: Path) -> Iterator[Runtime]:
 
 @pytest.fixture
 def open_lane() -> Iterator[OpenLane]:
-    """Opens lanes and shuts them when the test ends."""
+    """Opens lanes and shuts them when the test ends, or when the next one of the same name is opened."""
     lanes: list[Lane] = []
 
     def opener(
         on: Runtime, sequences: int = 1, context: int = 1024, priority: Priority = Priority.NORMAL, name: str = "lane"
     ) -> Lane:
+        for lane in lanes:
+            if lane.spec.name == name:
+                lane.shut()
         spec = LaneSpec(name, priority, sequences, context, threads_invariant=priority is Priority.NORMAL)
         lanes.append(on.open_lane(spec))
         return lanes[-1]

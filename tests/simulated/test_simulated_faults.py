@@ -107,7 +107,7 @@ def test_a_chunk_shorter_than_the_least_is_refused_but_a_short_prompt_is_not() -
 def test_lanes_and_their_size_have_a_limit() -> None:
     runtime = SimulatedRuntime(mode="batched")
     lane = runtime.open_lane(SPEC)
-    with pytest.raises(UsageError, match="'more' is one more"):
+    with pytest.raises(UsageError, match="'more' cannot be opened beside"):
         runtime.open_lane(LaneSpec("more", Priority.NORMAL, 1, 1))
     lane.shut()
     with pytest.raises(ValueError, match="shut"):

@@ -1,0 +1,24 @@
+"""Whether what a caller gives can be worked with."""
+
+from __future__ import annotations
+
+from dlfp_edge.errors import UsageError
+
+YEAR_S = 365 * 86_400.0
+"""The longest time that may be asked for: clocks and timers take no more than some centuries."""
+
+
+def check_number(name: str, value: object, least: float, most: float, *, whole: bool = False) -> None:
+    """Raises UsageError unless `value` is a number (a whole one) from `least` to `most`, both included."""
+    kind = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
+        what = "a whole number" if whole else "a number"
+        raise UsageError(f"{name} is {value!r}: give {what} from {least:g} to {most:g}")
+
+
+def check_text(text: str) -> None:
+    """Raises UsageError for a text that is empty, or that has no UTF-8 form, such as undecodable command-line bytes."""
+    if not text.strip():
+        raise UsageError("the prompt is empty: give it some text")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise UsageError("the prompt is not valid Unicode: it holds a lone surrogate; give UTF-8 text")
