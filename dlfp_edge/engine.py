@@ -93,14 +93,14 @@ class Engine:
         `arrived` is when it was scheduled to arrive, if that is not now. Raises UsageError for a task that could never
         run, QueueFull when its class has too many waiting, EngineClosed after `close` or a failure.
         """
-        self._check(spec)
-        number = next(self._ids)
+        self.check(spec)
+        number, now = next(self._ids), self.clock.now()
         record = TaskRecord(
             request_id=f"{spec.task_class.value[:1]}{number}",
             task_class=spec.task_class,
             label=spec.label,
             prompt_tokens=len(spec.prompt),
-            arrived=self.clock.now() if arrived is None else arrived,
+            arrived=now if arrived is None else arrived,
             pace=spec.pace,
         )
         task = Task(spec, record, self.runtime.tokenizer, self._cancel, on_token, on_finish)
@@ -112,6 +112,30 @@ class Engine:
             self._inbox.append(lambda: self._arrive(task))
         self.runtime.wake()
         return task
+
+    def check(self, spec: TaskSpec) -> None:
+        """Raises UsageError for a task that could never run here."""
+        lane = self._state.lane_of(spec.task_class)
+        most = min(lane.lane.sequence_context, lane.cells)
+        if not spec.prompt:
+            raise UsageError("the prompt is empty: give it at least one token")
+        if not 0 <= min(spec.prompt) <= max(spec.prompt) < self.runtime.tokenizer.vocabulary:
+            last = self.runtime.tokenizer.vocabulary - 1
+            raise UsageError(f"the prompt holds a token id outside 0..{last}: tokenise it for this model")
+        if not isinstance(spec.sampling, Sampling):
+            raise UsageError(f"sampling is {spec.sampling!r}: give a dlfp_edge.Sampling")
+        check_number("max_tokens", spec.max_tokens, 1, 2**31, whole=True)
+        if len(spec.prompt) + spec.max_tokens > most:
+            raise UsageError(
+                f"a prompt of {len(spec.prompt)} tokens and {spec.max_tokens} to generate do not fit the {lane.name} "
+                f"lane's {most} cells a sequence: shorten the prompt or use a larger context (--ctx)"
+            )
+        if spec.pace is not None:
+            check_number("pace", spec.pace, 1 / YEAR_S, 1e9)
+        if spec.deadline_s is not None:
+            check_number("deadline_s", spec.deadline_s, -YEAR_S, YEAR_S)
+        if not 0 <= spec.shared_prefix < len(spec.prompt):
+            raise UsageError("shared_prefix must be shorter than the prompt")
 
     def call_at(self, when: float, action: Callable[[], None]) -> None:
         """Run `action` in the engine's thread when its clock reads `when`."""
@@ -250,29 +274,6 @@ class Engine:
             self._say(f"background has made no progress for {NO_PROGRESS_S:.0f} s: {self._stopper.waiting_for()}")
 
     # --- arrivals and ends --------------------------------------------------------------------------------------------
-
-    def _check(self, spec: TaskSpec) -> None:
-        lane = self._state.lane_of(spec.task_class)
-        most = min(lane.lane.sequence_context, lane.cells)
-        if not spec.prompt:
-            raise UsageError("the prompt is empty: give it at least one token")
-        if not 0 <= min(spec.prompt) <= max(spec.prompt) < self.runtime.tokenizer.vocabulary:
-            last = self.runtime.tokenizer.vocabulary - 1
-            raise UsageError(f"the prompt holds a token id outside 0..{last}: tokenise it for this model")
-        if not isinstance(spec.sampling, Sampling):
-            raise UsageError(f"sampling is {spec.sampling!r}: give a dlfp_edge.Sampling")
-        check_number("max_tokens", spec.max_tokens, 1, 2**31, whole=True)
-        if len(spec.prompt) + spec.max_tokens > most:
-            raise UsageError(
-                f"a prompt of {len(spec.prompt)} tokens and {spec.max_tokens} to generate do not fit the {lane.name} "
-                f"lane's {most} cells a sequence: shorten the prompt or raise --ctx"
-            )
-        if spec.pace is not None:
-            check_number("pace", spec.pace, 1 / YEAR_S, 1e9)
-        if spec.deadline_s is not None:
-            check_number("deadline_s", spec.deadline_s, -YEAR_S, YEAR_S)
-        if not 0 <= spec.shared_prefix < len(spec.prompt):
-            raise UsageError("shared_prefix must be shorter than the prompt")
 
     def _arrive(self, task: Task) -> None:
         if task.spec.deadline_s is not None:

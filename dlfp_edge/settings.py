@@ -54,7 +54,7 @@ class Settings:
         if self.context is not None:
             check_number("context", self.context, 1, 2**40, whole=True)
         if self.foreground_share is not None:
-            check_number("foreground_share", self.foreground_share, 0.01, 0.99)
+            check_number("foreground_share", self.foreground_share, 0.0001, 0.9999)
         for name in ("foreground_sequences", "background_sequences", "queue_limit"):
             check_number(name, getattr(self, name), 1, 2**31, whole=True)
 
@@ -65,5 +65,6 @@ def parse_setting(text: str) -> tuple[Placement, str]:
     names = [member.value for member in Placement]
     if placement not in names:
         known = hint(placement, names, "placements are")
-        raise UsageError(f"unknown placement '{placement}' in setting '{text}': {known}")
+        where = "" if text == placement else f" in setting '{text}'"
+        raise UsageError(f"unknown placement '{placement}'{where}: {known}")
     return Placement(placement), controller or "auto"

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from dlfp_edge.bench.report import Report, measured_on
+from dlfp_edge.bench.report import Progress, Report, measured_on
 from dlfp_edge.bench.steps import decode, open_lane, prefill, random_tokens, run_step, service_s
 from dlfp_edge.runtime import Lane, Runtime, Step
 
@@ -15,13 +15,23 @@ _DECODER_CONTEXT = 64
 _SINGLY = 64
 
 
-def curve(runtime: Runtime, threads: Iterable[int], repeats: int, largest: int) -> Report:
+def curve(runtime: Runtime, threads: Iterable[int], repeats: int, largest: int, progress: Progress) -> Report:
     """Median step times for 1 to 64 tokens, then powers of two up to `largest`, at each thread count."""
     counts = list(totals(runtime, largest))
     lane = open_lane(runtime, 2, _DECODER_CONTEXT + max(counts) + 1)
     columns = list(dict.fromkeys(threads))
     try:
-        times = {count: _times_ms(runtime, lane, counts, count, repeats) for count in columns}
+        times: dict[int, list[float]] = {}
+        for count in columns:
+            begun = len(times) / len(columns)
+            times[count] = _times_ms(
+                runtime,
+                lane,
+                counts,
+                count,
+                repeats,
+                lambda done, what, begun=begun: progress(begun + done / len(columns), what),  # type: ignore[misc]
+            )
     finally:
         lane.shut()
     rows: list[tuple[Any, ...]] = [
@@ -67,12 +77,18 @@ def plot(report: Report, path: Path) -> None:
     pyplot.close(figure)
 
 
-def _times_ms(runtime: Runtime, lane: Lane, counts: list[int], threads: int, repeats: int) -> list[float]:
+def _times_ms(
+    runtime: Runtime, lane: Lane, counts: list[int], threads: int, repeats: int, progress: Progress
+) -> list[float]:
     tokens = random_tokens(runtime, max(counts))
     context = random_tokens(runtime, _DECODER_CONTEXT, seed=1)
     lane.truncate(0, 0)
     run_step(runtime, lane, Step((prefill(0, 0, context),), threads))
-    return [_median_ms(runtime, lane, tokens[:total], threads, repeats) for total in counts]
+    work, times = sum(counts), list[float]()
+    for index, total in enumerate(counts):
+        progress(sum(counts[:index]) / work, f"{total} tokens on {threads} threads")
+        times.append(_median_ms(runtime, lane, tokens[:total], threads, repeats))
+    return times
 
 
 def _median_ms(runtime: Runtime, lane: Lane, tokens: tuple[int, ...], threads: int, repeats: int) -> float:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dlfp_edge.bench.jobs import background, foreground, running, wait_all
-from dlfp_edge.bench.report import Report, measured_on
+from dlfp_edge.bench.report import Progress, Report, measured_on
 from dlfp_edge.engine import Engine
 from dlfp_edge.runtime import Runtime
 from dlfp_edge.settings import Settings, parse_setting
@@ -21,13 +21,15 @@ _SETTINGS = Settings(context=16384, foreground_sequences=3, background_sequences
 Ids = dict[str, tuple[int, ...]]
 
 
-def exact(runtime: Runtime) -> Report:
+def exact(runtime: Runtime, progress: Progress) -> Report:
     """Greedy output ids of the same requests under every setting, against each request run alone."""
     early = [background(runtime, 900, 8, seed=1), background(runtime, 700, 24, seed=2)]
     late = [foreground(runtime, length, 48, seed=length) for length in (33, 120, 410)]
+    progress(0, "each request alone")
     alone = _alone(runtime, [*early, *late])
     rows: list[tuple[Any, ...]] = []
-    for setting in SETTINGS:
+    for done, setting in enumerate(SETTINGS, start=1):
+        progress(done / (1 + len(SETTINGS)), setting)
         ids, preemptions = _together(runtime, setting, early, late)
         same = [ids[label] == alone[label] for label in alone]
         rows.append((setting, len(same), sum(same), preemptions, all(same)))

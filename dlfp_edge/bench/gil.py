@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 
 from dlfp_edge.bench.busy import busy_cores
-from dlfp_edge.bench.report import QUANTILE_COLUMNS, Report, measured_on, quantile_row
+from dlfp_edge.bench.report import QUANTILE_COLUMNS, Progress, Report, measured_on, quantile_row
 from dlfp_edge.bench.steps import open_lane, prefill, random_tokens, result_of
 from dlfp_edge.runtime import Lane, Priority, Runtime, Step
 
@@ -24,13 +24,14 @@ _SETTLE_S = 1.0
 _TURNS = 5
 
 
-def gil(runtime: Runtime, cores: Iterable[int], seconds: float, interruptions: int) -> Report:
+def gil(runtime: Runtime, cores: Iterable[int], seconds: float, interruptions: int, progress: Progress) -> Report:
     """Late wake-ups with and without background beside a busy loop on every core, and the time to interrupt a step."""
     lane = open_lane(runtime, 1, _LONG_STEP_TOKENS + 1, Priority.LOWEST)
     try:
         with busy_cores(cores, at_most_s=3 * seconds + 2 * interruptions + 60) as busy:
             time.sleep(_SETTLE_S)
-            alone, beside, steps = _alternating(runtime, lane, seconds)
+            alone, beside, steps = _alternating(runtime, lane, seconds, progress)
+            progress(0.7, f"{interruptions} interruptions")
             latencies = _interruptions_s(runtime, lane, interruptions)
     finally:
         lane.shut()
@@ -62,12 +63,15 @@ def late_wakeups_s(seconds: float) -> list[float]:
     return late
 
 
-def _alternating(runtime: Runtime, lane: Lane, seconds: float) -> tuple[list[float], list[float], int]:
+def _alternating(
+    runtime: Runtime, lane: Lane, seconds: float, progress: Progress
+) -> tuple[list[float], list[float], int]:
     """Probes without and with background in turns, so that the machine's moods fall on both."""
     alone: list[float] = []
     beside: list[float] = []
     steps = 0
-    for _ in range(_TURNS):
+    for turn in range(_TURNS):
+        progress(0.7 * turn / _TURNS, "wake-ups without and with background")
         alone += late_wakeups_s(seconds / _TURNS)
         late, completed = _beside_background(runtime, lane, seconds / _TURNS)
         beside += late

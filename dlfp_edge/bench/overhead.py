@@ -9,7 +9,7 @@ from typing import Any
 
 from dlfp_edge.bench.jobs import foreground
 from dlfp_edge.bench.loading import load_runtime
-from dlfp_edge.bench.report import Report, quantiles_ms
+from dlfp_edge.bench.report import Progress, Report, quantiles_ms
 from dlfp_edge.bench.steps import decode, open_lane, prefill, random_tokens, run_step, service_s
 from dlfp_edge.engine import Engine
 from dlfp_edge.runtime import Lane, Runtime, Step
@@ -35,7 +35,7 @@ def overhead(streams: Iterable[int], tokens: int, step_s: Mapping[int, float]) -
     )
 
 
-def decode_steps_s(runtime: Runtime, streams: Iterable[int]) -> dict[int, float]:
+def decode_steps_s(runtime: Runtime, streams: Iterable[int], progress: Progress) -> dict[int, float]:
     """The median time of a real decode step of so many streams at a short context."""
     counts = [count for count in streams if count <= runtime.capabilities.sequences]
     if not counts:
@@ -46,7 +46,11 @@ def decode_steps_s(runtime: Runtime, streams: Iterable[int]) -> dict[int, float]
     try:
         for sequence in range(max(counts)):
             run_step(runtime, lane, Step((prefill(sequence, 0, prompt),), threads))
-        return {count: _decode_s(runtime, lane, count, threads) for count in counts}
+        times: dict[int, float] = {}
+        for count in counts:
+            progress(len(times) / len(counts), f"real steps of {count} streams")
+            times[count] = _decode_s(runtime, lane, count, threads)
+        return times
     finally:
         lane.shut()
 

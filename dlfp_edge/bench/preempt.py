@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from dlfp_edge.bench.jobs import EndlessBackground, background, foreground, running, wait_all
-from dlfp_edge.bench.report import QUANTILE_COLUMNS, Report, measured_on, quantile_row
+from dlfp_edge.bench.report import QUANTILE_COLUMNS, Progress, Report, measured_on, quantile_row
 from dlfp_edge.engine import Engine
 from dlfp_edge.runtime import Runtime
 from dlfp_edge.settings import Placement, Settings
@@ -17,9 +17,11 @@ _PROMPT = 2000
 _QUESTION, _ANSWER = 32, 4
 
 
-def preempt(runtime: Runtime, arrivals: int, periods_s: Iterable[float], seconds: float) -> Report:
+def preempt(runtime: Runtime, arrivals: int, periods_s: Sequence[float], seconds: float, progress: Progress) -> Report:
     """Arrivals at random moments of an isolated background prefill; then arrivals at a steady period."""
     settings = Settings(placement=Placement.SHARED, context=4 * _PROMPT, background_sequences=2)
+    parts = 1 + len(periods_s)
+    progress(0, f"{arrivals} arrivals at random moments")
     with running(runtime, settings) as engine:
         first_tokens_s = _random_arrivals(engine, arrivals)
         stops_s, preemptions = list(engine.counters.preemption_s), engine.counters.preemptions
@@ -27,7 +29,8 @@ def preempt(runtime: Runtime, arrivals: int, periods_s: Iterable[float], seconds
         quantile_row("interrupt to step's end", stops_s, None),
         quantile_row("arrival to first token", first_tokens_s, None),
     ]
-    for period_s in periods_s:
+    for done, period_s in enumerate(periods_s, start=1):
+        progress(done / parts, f"an arrival every {period_s:g} s")
         with running(runtime, settings) as engine:
             rows.append(_steady(engine, period_s, seconds))
     return Report(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dlfp_edge.runtime import Runtime
+
+Progress = Callable[[float, str], None]
+"""Called between measurements with the part that is done, from 0 to 1, and what comes next."""
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from random import Random
 from statistics import median
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import psutil
 
 from dlfp_edge.bench.jobs import background, foreground, running
-from dlfp_edge.bench.report import Report, measured_on
+from dlfp_edge.bench.report import Progress, Report, measured_on
 from dlfp_edge.engine import Engine
 from dlfp_edge.handle import Task
 from dlfp_edge.runtime import Runtime
@@ -24,7 +23,7 @@ _CANCELLED = 0.5
 _STOPPING_S = 5.0
 
 
-def soak(runtime: Runtime, seconds: float, progress: Callable[[str], None]) -> Report:
+def soak(runtime: Runtime, seconds: float, progress: Progress) -> Report:
     """Random tasks of both classes for `seconds`, half of them cancelled; memory by quarter, and what was left over."""
     process, random, tasks, samples = psutil.Process(), Random(0), list[Task](), list[float]()
     threads_before = threading.active_count()
@@ -37,7 +36,7 @@ def soak(runtime: Runtime, seconds: float, progress: Callable[[str], None]) -> R
             if now >= next_sample:
                 samples.append(process.memory_info().rss / 1e6)
                 next_sample += seconds / _SAMPLES
-                progress(f"{ends - now:.0f} s left: {len(tasks)} tasks, {samples[-1]:.0f} MB")
+                progress(1 - (ends - now) / seconds, f"{len(tasks)} tasks, {samples[-1]:.0f} MB")
             time.sleep(random.expovariate(2.0))
         for task in tasks:
             task.cancel()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from dlfp_edge.bench.report import Report, measured_on
+from dlfp_edge.bench.report import Progress, Report, measured_on
 from dlfp_edge.engine import Engine
 from dlfp_edge.experiment.session import run_workload, running
 from dlfp_edge.experiment.sizing import sized
@@ -21,12 +20,12 @@ _ARMS = {"alone": Settings(), "as a batch": Settings(), "one at a time": Setting
 _ALONE_S = 15.0
 
 
-def waves(runtime: Runtime, documents: int, rounds: int, progress: Callable[[str], None]) -> Report:
+def waves(runtime: Runtime, documents: int, rounds: int, progress: Progress) -> Report:
     """The bundled `ingest-summary` until `documents` are done, eight at a time and one at a time, in turn."""
     pools = {name: Pool() for name in _ARMS}
     for number in range(rounds):
-        for name, settings in _ARMS.items():
-            progress(f"round {number + 1} of {rounds}: {name}")
+        for part, (name, settings) in enumerate(_ARMS.items()):
+            progress((number + part / len(_ARMS)) / rounds, f"round {number + 1} of {rounds}: {name}")
             workload = _workload(documents, alone=name == "alone")
             engine = Engine(runtime, sized(settings, workload), detect_device().cpu())
             with running(engine):

@@ -7,15 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from dlfp_edge.cli.options import text_argument
+from dlfp_edge.cli.output import note
 from dlfp_edge.errors import UsageError
 from dlfp_edge.experiment.workload import Workload, load_workload
 from dlfp_edge.task import Class
 
 DEMO = "demo"
+OWN = "own"
+"""The name of a workload made of the command line's own prompts and files."""
+
 INSTRUCTION = "Summarise the following text in two sentences.\n\n"
 _FOREGROUND_TOKENS = 256
 _BACKGROUND_TOKENS = 96
 _BACKGROUND_CLIENTS = 4
+_TEMPERATURE, _REPEAT_PENALTY = 0.7, 1.1
+"""Small models go round in circles when they always say the likeliest word."""
 
 
 def asked_workload(
@@ -29,7 +35,7 @@ def asked_workload(
     if name is not None:
         raise UsageError(f"'{name}' is a workload of its own: give either it or --foreground and --background")
     return _own_workload(
-        [text_argument(value, "--foreground") for value in foreground],
+        {f"prompt {index}": text_argument(value, "--foreground") for index, value in enumerate(foreground, start=1)},
         _documents(background),
         INSTRUCTION if background_prompt is None else text_argument(background_prompt, "--background-prompt"),
     )
@@ -41,29 +47,50 @@ def documents(workload: Workload) -> int | None:
     return None if None in counts else sum(count or 0 for count in counts)
 
 
-def _own_workload(prompts: list[str], documents: list[str], instruction: str) -> Workload:
-    texts = {f"prompt {index}": text for index, text in enumerate(prompts, start=1)}
-    files = {f"document {index}": text for index, text in enumerate(documents, start=1)}
+def _own_workload(prompts: dict[str, str], documents: dict[str, str], instruction: str) -> Workload:
     streams: list[dict[str, Any]] = []
     if prompts:
-        streams.append({**_stream("chat", "foreground", list(texts), _FOREGROUND_TOKENS), "clients": 1})
+        streams.append({**_stream("chat", "foreground", list(prompts), _FOREGROUND_TOKENS), "clients": 1})
     if documents:
         clients = min(_BACKGROUND_CLIENTS, len(documents))
-        stream = _stream("documents", "background", list(files), _BACKGROUND_TOKENS)
+        stream = _stream("documents", "background", list(documents), _BACKGROUND_TOKENS)
         streams.append({**stream, "clients": clients, "instruction": "instruction"})
-    workload = Workload.model_validate({"name": "own", "description": "From the command line.", "stream": streams})
-    workload._contents.update({**texts, **files, "instruction": instruction})
+    workload = Workload.model_validate({"name": OWN, "description": "From the command line.", "stream": streams})
+    workload._contents.update({**prompts, **documents, "instruction": instruction})
     return workload
 
 
 def _stream(name: str, task_class: str, texts: list[str], max_tokens: int) -> dict[str, Any]:
-    return {"name": name, "class": task_class, "texts": texts, "requests": len(texts), "max_tokens": max_tokens}
+    return {
+        "name": name,
+        "class": task_class,
+        "texts": texts,
+        "requests": len(texts),
+        "max_tokens": max_tokens,
+        "temperature": _TEMPERATURE,
+        "repeat_penalty": _REPEAT_PENALTY,
+    }
 
 
-def _documents(paths: Sequence[Path]) -> list[str]:
-    """The texts of files, and of the files in folders, in order."""
-    files = [file for path in paths for file in (_files_in(path) if path.is_dir() else [path])]
-    return [text_argument(f"@{file}", "--background") for file in files]
+def _documents(paths: Sequence[Path]) -> dict[str, str]:
+    """The texts of files, and of the files in folders, in order, by path. A file named twice is read once."""
+    texts: dict[str, str] = {}
+    for path in paths:
+        texts |= _texts_in(path) if path.is_dir() else {str(path): text_argument(f"@{path}", "--background")}
+    return texts
+
+
+def _texts_in(folder: Path) -> dict[str, str]:
+    """The texts in a folder. What is no text there is passed over, and that is said."""
+    texts: dict[str, str] = {}
+    for file in _files_in(folder):
+        try:
+            texts[str(file)] = text_argument(f"@{file}", "--background")
+        except UsageError as error:
+            note(f"passed over: {error}")
+    if not texts:
+        raise UsageError(f"--background: {folder} holds no text")
+    return texts
 
 
 def _files_in(folder: Path) -> list[Path]:

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dlfp_edge.cli.live import spinner
+from dlfp_edge.cli.live import progress_bar, spinner
 from dlfp_edge.cli.options import (
     ModelOption,
     at_least_one,
     existing_model,
     known_runtime,
+    output_directory,
     parse_positive,
     path_argument,
     writable_directory,
 )
-from dlfp_edge.cli.output import note, print_json, print_table, write_json
+from dlfp_edge.cli.output import note, print_json, print_table, save
 from dlfp_edge.errors import UsageError
 
 if TYPE_CHECKING:
     from dlfp_edge.bench.report import Report
     from dlfp_edge.runtime import Runtime
 
-app = typer.Typer(help="Measure what a model, the scheduler and the machine cost.", rich_markup_mode="rich")
+app = typer.Typer(
+    help="Measure what a model, the scheduler and the machine cost.", rich_markup_mode="rich", no_args_is_help=True
+)
 
 RuntimeOption = Annotated[str, typer.Option("--runtime", help="llama_cpp, or simulated.")]
 OutOption = Annotated[
@@ -53,8 +56,8 @@ def overhead(
 
     counts = _numbers(streams, "--streams")
     at_least_one(tokens, "--tokens")
-    with _loaded(_LLAMA, model, out) as loaded:
-        real_s = decode_steps_s(loaded, counts)
+    with _loaded(_LLAMA, model, out) as loaded, progress_bar() as progress:
+        real_s = decode_steps_s(loaded, counts, progress)
     _deliver(measure(counts, tokens, real_s), out, as_json)
 
 
@@ -71,14 +74,18 @@ def curve(
     """A model's step time by the tokens in the step and by threads, as a table and a picture."""
     from dlfp_edge.bench.curve import curve as measure
     from dlfp_edge.bench.curve import plot
+    from dlfp_edge.plugins import detect_device
 
     at_least_one(repeats, "--repeats")
     at_least_one(largest, "--largest")
     wanted = None if threads is None else _numbers(threads, "--threads")
-    with _loaded(runtime, model, out) as loaded:
-        report = measure(loaded, wanted or [1, loaded.capabilities.prefill_threads], repeats, largest)
-    plot(report, out / "curve.png")
+    usable = detect_device().cpu().limit
+    if wanted and max(wanted) > usable:
+        raise UsageError(f"--threads: {max(wanted)} is more than the {usable} CPUs this process may use")
+    with _loaded(runtime, model, out) as loaded, progress_bar() as progress:
+        report = measure(loaded, wanted or [1, loaded.capabilities.prefill_threads], repeats, largest, progress)
     _deliver(report, out, as_json)
+    plot(report, out / "curve.png")
 
 
 @app.command()
@@ -95,8 +102,8 @@ def gil(
 
     parse_positive(str(seconds), "--seconds")
     at_least_one(interruptions, "--interruptions")
-    with _loaded(_LLAMA, model, out) as loaded:
-        report = measure(loaded, detect_device().cpu().usable, seconds, interruptions)
+    with _loaded(_LLAMA, model, out) as loaded, progress_bar() as progress:
+        report = measure(loaded, detect_device().cpu().usable, seconds, interruptions, progress)
     _deliver(report, out, as_json)
 
 
@@ -115,8 +122,8 @@ def preempt(
     at_least_one(arrivals, "--arrivals")
     parse_positive(str(seconds), "--seconds")
     periods_s = [parse_positive(part, "--periods") for part in periods.split(",")]
-    with _loaded(_LLAMA, model, out) as loaded:
-        report = measure(loaded, arrivals, periods_s, seconds)
+    with _loaded(_LLAMA, model, out) as loaded, progress_bar() as progress:
+        report = measure(loaded, arrivals, periods_s, seconds, progress)
     _deliver(report, out, as_json)
 
 
@@ -148,8 +155,8 @@ def exact(
     """Whether greedy output ids are the same under every setting as alone (exact kernels)."""
     from dlfp_edge.bench.exact import exact as measure
 
-    with _loaded(_LLAMA, model, out, exact=True) as loaded:
-        report = measure(loaded)
+    with _loaded(_LLAMA, model, out, exact=True) as loaded, progress_bar() as progress:
+        report = measure(loaded, progress)
     _deliver(report, out, as_json)
 
 
@@ -166,8 +173,8 @@ def words(
 
     at_least_one(tokens, "--tokens")
     lengths = _numbers(contexts, "--contexts")
-    with _loaded(_LLAMA, model, out) as loaded:
-        report = measure(loaded, lengths, tokens)
+    with _loaded(_LLAMA, model, out) as loaded, progress_bar() as progress:
+        report = measure(loaded, lengths, tokens, progress)
     _deliver(report, out, as_json)
 
 
@@ -184,8 +191,8 @@ def waves(
 
     at_least_one(documents, "--documents")
     at_least_one(rounds, "--rounds")
-    with _loaded(_LLAMA, model, out) as loaded:
-        report = measure(loaded, documents, rounds, note)
+    with _loaded(_LLAMA, model, out) as loaded, progress_bar() as progress:
+        report = measure(loaded, documents, rounds, progress)
     _deliver(report, out, as_json)
 
 
@@ -200,8 +207,8 @@ def soak(
     from dlfp_edge.bench.soak import soak as measure
 
     parse_positive(str(minutes), "--minutes")
-    with _loaded(_LLAMA, model, out) as loaded:
-        report = measure(loaded, 60 * minutes, note)
+    with _loaded(_LLAMA, model, out) as loaded, progress_bar() as progress:
+        report = measure(loaded, 60 * minutes, progress)
     _deliver(report, out, as_json)
 
 
@@ -211,14 +218,10 @@ def _loaded(name: str, model: Path | None, out: Path, exact: bool = False) -> It
 
     known_runtime(name)
     existing_model(model)
-    writable_directory(out)
-    note(f"loading {model or 'the embedded model'}, probing threads…" if name == _LLAMA else f"setting up {name}…")
-    runtime = load_runtime(name, model, exact=exact)
-    try:
-        note("measuring…")
-        yield runtime
-    finally:
-        runtime.close()
+    with output_directory(out):
+        note(f"loading {model or 'the embedded model'}, probing threads…" if name == _LLAMA else f"setting up {name}…")
+        with closing(load_runtime(name, model, exact=exact)) as runtime:
+            yield runtime
 
 
 def _numbers(text: str, option: str) -> list[int]:
@@ -234,15 +237,14 @@ def _numbers(text: str, option: str) -> list[int]:
 def _deliver(report: Report, out: Path, as_json: bool) -> None:
     """Print the report, and write it beside the others."""
     document = {**report.as_json(), "cpus": os.cpu_count()}
-    path = writable_directory(out) / f"{report.name}.json"
-    write_json(path, document)
+    path = out / f"{report.name}.json"
     if as_json:
         print_json(document)
+        save(path, document)
         return
-    title = (
-        f"{report.title} (simulated)" if document.get("simulated") and "imulated" not in report.title else report.title
-    )
-    print_table(title, report.columns, report.rows)
+    simulated = document.get("simulated") and "imulated" not in report.title
+    print_table(f"{report.title} (simulated)" if simulated else report.title, report.columns, report.rows)
     for line in report.notes:
         print(line)
+    save(path, document)
     print(f"written to {path}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,8 +10,9 @@ import typer
 
 from dlfp_edge.cli import options
 from dlfp_edge.cli.interrupt import stops_on_interrupt
+from dlfp_edge.cli.live import spinner
 from dlfp_edge.cli.output import note, print_json, print_table
-from dlfp_edge.errors import UsageError
+from dlfp_edge.errors import RuntimeFailure, UsageError
 
 if TYPE_CHECKING:
     from dlfp_edge.experiment.compare import Arm, Comparison
@@ -78,9 +79,12 @@ def compare(
     options.known_runtime(runtime)
     options.existing_model(model)
     arms = _arms(settings, pace, target_itl, slowdown, ctx)
-    options.writable_directory(out)
-    note(f"loading {model or ('the embedded model' if runtime == 'llama_cpp' else runtime)}…")
-    with closing(load_runtime(runtime, model, threads=threads, seed=seed)) as loaded:
+    name = model or ("the embedded model" if runtime == "llama_cpp" else runtime)
+    written = _Files(out)
+    with ExitStack() as stack:
+        stack.enter_context(options.output_directory(out))
+        with spinner(f"loading {name}…", picture=not as_json):
+            loaded = stack.enter_context(closing(load_runtime(runtime, model, threads=threads, seed=seed)))
         comparer = Comparer(
             loaded,
             asked,
@@ -93,11 +97,34 @@ def compare(
             baseline=_baseline(arms),
             progress=note,
         )
+        note(f"{comparer.windows} windows of {window_s:g} s: about {_minutes(comparer.windows * window_s)}")
         with stops_on_interrupt(comparer.stop) as interruption:
-            result = comparer.run(out)
+            result = comparer.run(written.save)
         simulated = loaded.clock.name == "virtual"
-    _print(result, simulated, out, as_json)
-    raise typer.Exit(0 if result.rounds == rounds else interruption.code)
+    _print(result, simulated, written, as_json)
+    raise typer.Exit(interruption.code if result.rounds < rounds else 1 if written.fault else 0)
+
+
+class _Files:
+    """The comparison's files. A disk that takes nothing is said once, and ends no comparison."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.fault: str | None = None
+
+    def save(self, result: Comparison) -> None:
+        """Bring the files up to date."""
+        try:
+            result.save(self.folder)
+            self.fault = None
+        except RuntimeFailure as error:
+            if self.fault is None:
+                note(f"error: {error}; the comparison goes on")
+            self.fault = str(error)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
 def _arms(
@@ -115,7 +142,7 @@ def _arms(
         suffix = "" if len(paces) == 1 else " unpaced" if rate is None else f" at {rate:g}/s"
         for name in names:
             if any(arm.label == name + suffix for arm in arms):
-                raise UsageError(f"--settings: '{name + suffix}' is there twice: name each setting and pace once")
+                raise UsageError(f"--settings and --pace: '{name + suffix}' is there twice; name each once")
             chosen = options.build_settings(name, None, None, "edge", [], target_itl, slowdown, ctx)
             arms.append(Arm(name + suffix, chosen, rate))
     return arms
@@ -128,12 +155,13 @@ def _baseline(arms: list[Arm]) -> str:
     return next((arm.label for arm in arms if arm.label.startswith(BASELINE)), BASELINE)
 
 
-def _print(result: Comparison, simulated: bool, out: Path, as_json: bool) -> None:
+def _print(result: Comparison, simulated: bool, files: _Files, as_json: bool) -> None:
     if as_json:
-        print_json({**result.as_json(), "simulated": simulated, "out": str(out)})
+        print_json({**result.as_json(), "simulated": simulated, "out": str(files.folder)})
         return
     rows = [tuple(getattr(row, name) for name in _COLUMNS) for row in result.rows]
     source = "simulated" if simulated else "measured"
     title = f"{result.workload}, {result.rounds} rounds of {result.window_s:g} s ({source}); gaps and TTFT in ms"
     print_table(title, tuple(_COLUMNS.values()), rows)
-    print(f"files  {out}/  (compare.json, frontier.png)")
+    if result.rounds and not files.fault:
+        print(f"files  {files.folder}/  (compare.json, frontier.png)")

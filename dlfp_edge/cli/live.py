@@ -37,7 +37,7 @@ class Watched(Protocol):
 @contextmanager
 def spinner(message: str, picture: bool) -> Iterator[None]:
     """Show that something takes a while: a spinner on a terminal where pictures are wanted, else one line."""
-    if not (picture and sys.stderr.isatty()):
+    if not (picture and picture_possible()):
         note(message)
         yield
         return
@@ -45,6 +45,28 @@ def spinner(message: str, picture: bool) -> Iterator[None]:
 
     with Console(stderr=True).status(message, refresh_per_second=8):
         yield
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[float, str], None]]:
+    """Show how far a measurement has come (0 to 1) and what comes next.
+
+    Drawn when told only: drawing on its own would disturb what is measured.
+    """
+    if not picture_possible():
+        yield lambda done, what: note(f"{done:4.0%}  {what}")
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def tell(done: float, what: str) -> None:
+            bar.update(task, completed=done, description=what, refresh=True)
+
+        yield tell
 
 
 def picture_possible() -> bool:

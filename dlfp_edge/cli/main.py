@@ -41,7 +41,7 @@ def describe(
 
     See a setting without protection:  [cyan]dlfp-edge run --setting shared/unlimited[/cyan]
 
-    Your own work:  [cyan]dlfp-edge run --foreground "The sky is blue because" --background notes/[/cyan]
+    Your own work:  [cyan]dlfp-edge run --foreground "A good breakfast starts with" --background notes/[/cyan]
     """
     if version:
         from importlib.metadata import version as installed_version
@@ -85,6 +85,8 @@ def _open_streams() -> bool:
 def _run(arguments: Sequence[str] | None) -> int:
     try:
         code = app(None if arguments is None else list(arguments), prog_name=PROGRAM, standalone_mode=False)
+        if code == INTERRUPTED:
+            note(f"{PROGRAM}: interrupted")
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         return _report("interrupted", INTERRUPTED)

@@ -12,7 +12,9 @@ from dlfp_edge.cli.options import nearest, path_argument, writable_directory
 from dlfp_edge.cli.output import print_json, print_table
 from dlfp_edge.errors import MissingExtra, UsageError
 
-app = typer.Typer(help="Models at hand, and random ones with real shapes.", rich_markup_mode="rich")
+app = typer.Typer(
+    help="Models at hand, and random ones with real shapes.", rich_markup_mode="rich", no_args_is_help=True
+)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -113,7 +115,11 @@ ModelOption = Annotated[
 
 def existing_model(model: Path | None) -> None:
     """Refuse a model that is not there before anything is said to be loading."""
-    if model is not None and not model.exists():
+    try:
+        there = model is None or model.exists()
+    except OSError as error:
+        raise UsageError(f"--model: {model}: {error.strerror or error}; give the path of a GGUF model") from None
+    if not there:
         raise UsageError(f"--model: {model} is not there; give the path of a GGUF model")
 
 
@@ -132,7 +138,7 @@ def text_argument(value: str, option: str) -> str:
 def read_text(path: Path, option: str) -> str:
     """A file's text, or one line that says why it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise UsageError(f"{option}: {path} is not UTF-8 text") from None
     except OSError as error:
@@ -148,6 +154,24 @@ def writable_directory(path: Path, option: str = "--out") -> Path:
     if not os.access(path, os.W_OK | os.X_OK):
         raise UsageError(f"{option}: {path} is not writable; choose another directory")
     return path
+
+
+@contextmanager
+def output_directory(path: Path) -> Iterator[Path]:
+    """A writable directory during a block; one made for it goes again if nothing was written there."""
+    made = not path.exists()
+    try:
+        yield writable_directory(path)
+    finally:
+        if made:
+            with suppress(OSError):
+                path.rmdir()
+
+
+def fresh_directory(path: Path) -> Path:
+    """The path, or one beside it where that is taken."""
+    beside = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return path if not path.exists() else next(other for other in beside if not other.exists())
 
 
 def build_settings(
@@ -171,7 +195,7 @@ def build_settings(
     if preset not in _PRESETS:
         raise nearest(preset, _PRESETS, "preset")
     if slowdown is not None and not 1 < slowdown <= 1e6:
-        raise UsageError(f"--slowdown: {slowdown:g} must be above 1 (2 allows gaps twice as long as alone)")
+        raise UsageError(f"--slowdown: {slowdown:g} is no number above 1 (2 allows gaps twice as long as alone)")
     values = parse_parameters(parameters)
     return Settings(
         placement=_suitable(chosen, law, preset, values),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import sys
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dlfp_edge.errors import RuntimeFailure
+from dlfp_edge.experiment.artefacts import write_json
+from dlfp_edge.experiment.jsonlines import to_json
 
 _PIPE_WIDTH = 160
 
@@ -50,15 +51,18 @@ def print_json(document: Mapping[str, Any]) -> None:
         print(to_json(document), flush=True)
 
 
-def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a document beside the others of its kind, creating the directory."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(to_json(document) + "\n", encoding="utf-8")
+def save(path: Path, document: Mapping[str, Any]) -> None:
+    """Write the command's document to a file. Raises RuntimeFailure, which names it, where that is not possible."""
+    try:
+        write_json(path, document)
+    except OSError as error:
+        raise RuntimeFailure(f"{path}: cannot be written: {error.strerror or error}; the result is above") from None
 
 
-def to_json(document: Mapping[str, Any]) -> str:
-    """Strict JSON: what is not a finite number becomes null."""
-    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)
+def print_text(title: str, text: str) -> None:
+    """Text of a model's or a user's on stdout, as it is."""
+    with _to_stdout():
+        print(f"{title}\n{text}")
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -89,13 +93,3 @@ def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
     return str(value)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return value

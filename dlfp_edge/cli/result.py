@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dlfp_edge.cli.output import cell, print_table
+from dlfp_edge.cli.output import cell, print_table, print_text
 
 _COLUMNS = ("foreground, ms", "p50", "p99", "max", "count")
 
@@ -15,6 +15,17 @@ def print_result(summary: Mapping[str, Any], simulated: bool) -> None:
     print_table(_title(summary, simulated), _COLUMNS, latency_rows(summary))
     for line in sentences(summary):
         print(line)
+
+
+def print_answers(answers: Sequence[Mapping[str, Any]]) -> None:
+    """Each answer under the name of its prompt or file."""
+    for answer in answers:
+        name = answer["label"].partition(" ")[2] or answer["label"]
+        print_text(f"▸ {name}", f"{answer['text'].strip()}{_not_whole(answer)}\n")
+
+
+def _not_whole(answer: Mapping[str, Any]) -> str:
+    return "" if answer["finish"] in ("stop", "length") else f" [{answer['error'] or answer['finish']}]"
 
 
 def latency_rows(summary: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -40,10 +51,16 @@ def sentences(summary: Mapping[str, Any]) -> list[str]:
     foreground, background = summary["foreground"], summary["background"]
     target, over = summary["target_itl_ms"], summary["itl_over_target"]
     reached = f", P99 {cell(over['p99'])} of it, max {cell(over['max'])}" if over["count"] else ""
+    lines = []
+    if foreground["requests"]:
+        lines.append(f"foreground  {cell(foreground['output_tokens_per_s'])} tok/s, {_ended(foreground)}")
+    if background["requests"]:
+        lines.append(
+            f"background  {cell(background['finished_per_min'])} documents/min, "
+            f"{cell(background['prompt_tokens_per_s'])} prompt tok/s, {_ended(background)}"
+        )
     return [
-        f"foreground  {cell(foreground['output_tokens_per_s'])} tok/s, {_ended(foreground)}",
-        f"background  {cell(background['finished_per_min'])} documents/min, "
-        f"{cell(background['prompt_tokens_per_s'])} prompt tok/s, {_ended(background)}",
+        *lines,
         f"scheduling  {summary['placement']}, controller {summary['controller']}, "
         f"target {'-' if target is None else cell(target) + ' ms' + reached}",
     ]
@@ -55,7 +72,7 @@ def _title(summary: Mapping[str, Any], simulated: bool) -> str:
 
 
 def _ended(figures: Mapping[str, Any]) -> str:
-    words = f"{figures['requests']} requests"
+    words = f"{figures['requests']} request{'' if figures['requests'] == 1 else 's'}"
     if figures["cancelled"]:
         words += f", {figures['cancelled']} cut off at the end"
     return words + (f", {figures['failed']} failed" if figures["failed"] else "")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,13 +15,11 @@ from dlfp_edge.cli.interrupt import stops_on_interrupt
 from dlfp_edge.cli.live import Notices, Scene, choose_view, spinner
 from dlfp_edge.cli.output import note, print_json
 from dlfp_edge.cli.transcript import Transcript
-from dlfp_edge.errors import UsageError
 
 if TYPE_CHECKING:
     from dlfp_edge.device import Device
     from dlfp_edge.engine import Engine
-    from dlfp_edge.experiment.artefacts import Artefacts
-    from dlfp_edge.experiment.session import Outcome, SessionEvent
+    from dlfp_edge.experiment.session import Outcome, Session
     from dlfp_edge.experiment.workload import Workload
     from dlfp_edge.runtime import Runtime
     from dlfp_edge.settings import Settings
@@ -51,7 +49,10 @@ class _Order:
 def run(
     workload: Annotated[
         str | None,
-        typer.Argument(help="A bundled workload, or a .toml file. Default: demo, a chat beside an ingestion."),
+        typer.Argument(
+            help="A .toml file, or a bundled workload: demo (the default: a chat beside an ingestion), chat-ingest, "
+            "ingest-summary, two-chats, single-session, chat, rag, agent, decode-heavy."
+        ),
     ] = None,
     foreground: Annotated[
         list[str] | None,
@@ -62,7 +63,7 @@ def run(
         typer.Option(
             parser=options.path_argument,
             metavar="PATH",
-            help="A text file, or a folder of them, to work through. Repeatable.",
+            help="A text file, or a folder of them (not its subfolders), to work through. Repeatable.",
             rich_help_panel=_WORK,
         ),
     ] = None,
@@ -129,7 +130,11 @@ def run(
     ] = "edge",
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A controller's parameter as NAME=VALUE. Repeatable.", rich_help_panel=_SCHEDULING),
+        typer.Option(
+            "--set",
+            help="A controller's parameter as NAME=VALUE, such as c_min=16. Repeatable.",
+            rich_help_panel=_SCHEDULING,
+        ),
     ] = None,
     target_itl: Annotated[
         str | None, typer.Option(help="Longest foreground gap to aim at: 80ms.", rich_help_panel=_SCHEDULING)
@@ -170,7 +175,7 @@ def run(
 
     [cyan]dlfp-edge run --setting shared/unlimited[/cyan]   (what a server without protection does)
 
-    [cyan]dlfp-edge run --foreground "The sky is blue because" --background notes/[/cyan]
+    [cyan]dlfp-edge run --foreground "A good breakfast starts with" --background notes/[/cyan]
 
     [cyan]dlfp-edge run demo --target-itl 40ms --pace 12 --json --out out/paced[/cyan]
 
@@ -183,6 +188,7 @@ def run(
         asked = asked.paced(options.parse_pace(pace))
     options.parse_positive(str(scale), "--scale")
     options.known_runtime(runtime)
+    options.existing_model(model)
     order = _Order(
         workload=asked,
         settings=options.build_settings(setting, placement, controller, preset, set_ or [], target_itl, slowdown, ctx),
@@ -194,7 +200,7 @@ def run(
         seed=seed,
         scale=scale,
         duration_s=None if duration is None else options.parse_duration(duration, "--duration", bare_unit="s"),
-        out=options.writable_directory(out or Path("out") / time.strftime("run-%Y%m%d-%H%M%S")),
+        out=out or options.fresh_directory(Path("out") / time.strftime("run-%Y%m%d-%H%M%S")),
         as_json=as_json,
         quiet=quiet,
     )
@@ -204,21 +210,16 @@ def run(
 def _execute(order: _Order) -> int:
     from dlfp_edge.plugins import detect_device
 
-    device = detect_device()
-    try:
-        loaded = _load(order)
-        with closing(loaded):
-            measured = _measure(order, loaded, device)
-    except UsageError:
-        with suppress(OSError):
-            order.out.rmdir()
-        raise
+    with options.output_directory(order.out), closing(_load(order)) as loaded:
+        measured = _measure(order, loaded, detect_device())
     summary, stopped = measured.outcome.summary(), measured.outcome.stopped
     if order.as_json:
-        print_json({**summary, "simulated": measured.simulated, "stopped": stopped, "out": str(order.out)})
+        own = {"answers": measured.answers} if measured.answers else {}
+        print_json({**summary, "simulated": measured.simulated, "stopped": stopped, "out": str(order.out), **own})
     else:
-        from dlfp_edge.cli.result import print_result
+        from dlfp_edge.cli.result import print_answers, print_result
 
+        print_answers(measured.answers)
         print_result(summary, measured.simulated)
         print(f"files       {order.out}/  ({', '.join(measured.files) or 'nothing could be written'})")
     if stopped:
@@ -244,9 +245,14 @@ def _load(order: _Order) -> Runtime:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What came of a run: `interrupted` is the exit code if it was stopped, `fault` what went wrong with the files."""
+    """What came of a run.
+
+    `answers` are those to the command line's own prompts and files, as `requests.jsonl` has them. `interrupted` is the
+    exit code if the run was stopped, `fault` what went wrong with the files.
+    """
 
     outcome: Outcome
+    answers: list[dict[str, Any]]
     simulated: bool
     interrupted: int
     files: list[str]
@@ -255,43 +261,16 @@ class _Measured:
 
 def _measure(order: _Order, loaded: Runtime, device: Device) -> _Measured:
     """Run the workload and write its files."""
+    from dlfp_edge.cli.asked import OWN
     from dlfp_edge.engine import Engine
-    from dlfp_edge.experiment.artefacts import Artefacts
+    from dlfp_edge.experiment.artefacts import Artefacts, request_line
     from dlfp_edge.experiment.manifest import build_manifest
-    from dlfp_edge.experiment.session import is_virtual
+    from dlfp_edge.experiment.session import Session, is_virtual, running
     from dlfp_edge.experiment.sizing import sized
 
-    topology = device.cpu()
+    topology, transcript = device.cpu(), Transcript(loaded.tokenizer)
     settings = sized(order.settings, order.workload.scaled(order.scale))
     engine = Engine(loaded, settings, topology)
-    with Artefacts(order.out, report=note, patient=is_virtual(engine)) as artefacts:
-        outcome, interrupted = _watch(order, engine, artefacts)
-        manifest = build_manifest(
-            runtime=loaded,
-            device=device,
-            topology=topology,
-            settings=settings,
-            workload=order.workload,
-            seed=order.seed,
-            scale=order.scale,
-        )
-        artefacts.finish(outcome.summary(), manifest)
-    return _Measured(outcome, is_virtual(engine), interrupted, artefacts.files(), artefacts.fault)
-
-
-def _watch(order: _Order, engine: Engine, artefacts: Artefacts) -> tuple[Outcome, int]:
-    """Run the session under the view that fits, stopping it on Ctrl-C; also the exit code if that happened."""
-    from dlfp_edge.cli.asked import documents
-    from dlfp_edge.experiment.session import Finished, Session, TokenShown, is_virtual, running
-
-    transcript = Transcript(engine.runtime.tokenizer)
-
-    def on_event(event: SessionEvent) -> None:
-        if isinstance(event, TokenShown):
-            transcript.on_token(event.record, event.position)
-        elif isinstance(event, Finished):
-            transcript.on_finish(event.record)
-
     with running(engine):
         session = Session(
             engine,
@@ -299,16 +278,39 @@ def _watch(order: _Order, engine: Engine, artefacts: Artefacts) -> tuple[Outcome
             seed=order.seed,
             scale=order.scale,
             duration_s=order.duration_s,
-            on_event=on_event,
-            artefacts=artefacts,
+            on_event=transcript.on_event,
         )
-        view = choose_view(order.quiet, order.as_json)
-        with (
-            stops_on_interrupt(session.stop) as interruption,
-            Notices(engine),
-            view(engine, transcript, Scene(documents(order.workload), is_virtual(engine))) if view else nullcontext(),
-        ):
-            outcome = session.run()
+        virtual = is_virtual(engine)
+        with Artefacts(order.out, tokenizer=loaded.tokenizer, report=note, patient=virtual) as artefacts:
+            session.artefacts = artefacts
+            outcome, interrupted = _watch(order, engine, session, transcript)
+            manifest = build_manifest(
+                runtime=loaded,
+                device=device,
+                topology=topology,
+                settings=settings,
+                workload=order.workload,
+                seed=order.seed,
+                scale=order.scale,
+            )
+            artefacts.finish(outcome.summary(), manifest)
+    own = outcome.records if order.workload.name == OWN else ()
+    answers = [request_line(record, loaded.tokenizer) for record in own]
+    return _Measured(outcome, answers, virtual, interrupted, artefacts.files(), artefacts.fault)
+
+
+def _watch(order: _Order, engine: Engine, session: Session, transcript: Transcript) -> tuple[Outcome, int]:
+    """Run the session under the view that fits, stopping it on Ctrl-C; also the exit code if that happened."""
+    from dlfp_edge.cli.asked import documents
+    from dlfp_edge.experiment.session import is_virtual
+
+    view = choose_view(order.quiet, order.as_json)
+    with (
+        stops_on_interrupt(session.stop) as interruption,
+        Notices(engine),
+        view(engine, transcript, Scene(documents(order.workload), is_virtual(engine))) if view else nullcontext(),
+    ):
+        outcome = session.run()
     _say_failures(outcome)
     return outcome, interruption.code
 

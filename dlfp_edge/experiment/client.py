@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dlfp_edge.clock import Clock
-from dlfp_edge.errors import DlfpError, QueueFull
+from dlfp_edge.errors import DlfpError, QueueFull, UsageError
 from dlfp_edge.experiment.prompts import PromptSource, arrival_times
 from dlfp_edge.experiment.workload import Stream
 from dlfp_edge.runtime import Sampling
@@ -36,6 +36,8 @@ class LoadTarget(Protocol):
 
     @property
     def clock(self) -> Clock: ...
+
+    def check(self, spec: TaskSpec) -> None: ...
 
     def submit(
         self,
@@ -90,6 +92,17 @@ class StreamClient:
     def done(self) -> bool:
         """Whether every request has ended and none will follow. Never true of a closed loop without a limit."""
         return self._pending == 0 and not self._live
+
+    def check(self) -> None:
+        """Raises UsageError, naming the text or stream, where the target could never run one of its prompts."""
+        for number in range(max(1, len(self.stream.texts))):
+            index, client = divmod(number, self.stream.clients or 1)
+            spec = self._spec(client, index)
+            try:
+                self._target.check(spec)
+            except UsageError as error:
+                name = self._prompts(client, index).name
+                raise UsageError(f"{name or f'stream {self.stream.name!r}'}: {error}") from None
 
     def start(self, at: float) -> None:
         """Begin at `at` + the stream's `start_s`, on the target's clock."""
@@ -162,11 +175,16 @@ class StreamClient:
             prompt=prompt.tokens,
             task_class=stream.task_class,
             max_tokens=stream.max_tokens,
-            sampling=Sampling(temperature=stream.temperature, seed=self._seed, ignore_eos=stream.runs_past_end),
+            sampling=Sampling(
+                temperature=stream.temperature,
+                repeat_penalty=stream.repeat_penalty,
+                seed=self._seed,
+                ignore_eos=stream.runs_past_end,
+            ),
             pace=stream.pace,
             deadline_s=stream.deadline_s,
             shared_prefix=prompt.shared_prefix,
-            label=f"{stream.name}/{client}/{index}",
+            label=f"{stream.name}/{client}/{index} {prompt.name}".rstrip(),
         )
 
     def _refused(self, spec: TaskSpec, arrived: float | None, error: QueueFull) -> TaskRecord:

@@ -7,7 +7,7 @@ fresh engine. The same workload without its background runs among them as solo, 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pandas as pd
 
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.engine import Engine
-from dlfp_edge.errors import UsageError
+from dlfp_edge.errors import RuntimeFailure, UsageError
 from dlfp_edge.experiment.artefacts import write_json
 from dlfp_edge.experiment.frontier import plot_frontier
 from dlfp_edge.experiment.session import VIRTUAL, Outcome, Session, running
@@ -85,14 +85,14 @@ class Comparison:
         return {"schema_version": SCHEMA_VERSION, **asdict(self)}
 
     def save(self, folder: Path) -> None:
-        """Write `compare.json` and `frontier.png`. Raises UsageError where that is not possible."""
+        """Write `compare.json` and `frontier.png`. Raises RuntimeFailure where that is not possible."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / "compare.json", self.as_json())
             title = f"{self.workload}, {self.rounds} x {self.window_s:g} s"
             plot_frontier(self.rows, folder / "frontier.png", f"{title} (simulated)" if self.simulated else title)
         except OSError as error:
-            raise UsageError(f"--out {folder}: cannot write there: {error.strerror or error}") from None
+            raise RuntimeFailure(f"--out {folder}: cannot write there: {error.strerror or error}") from None
 
 
 class Comparer:
@@ -126,9 +126,15 @@ class Comparer:
         self._order: list[list[str]] = []
         self._session: Session | None = None
         self._stopped = False
+        self._told: set[str] = set()
 
-    def run(self, out: Path | None = None) -> Comparison:
-        """Run the rounds; with `out`, the files there are brought up to date after each."""
+    @property
+    def windows(self) -> int:
+        """How many windows there will be, solo ones among them."""
+        return self._rounds * len(self._arms)
+
+    def run(self, after_round: Callable[[Comparison], None] = lambda result: None) -> Comparison:
+        """Run the rounds; `after_round` gets the result so far after each."""
         shuffle = random.Random(self._seed)
         for number in range(self._rounds):
             order = shuffle.sample(self._arms, len(self._arms))
@@ -138,8 +144,7 @@ class Comparer:
             for arm, outcome in outcomes:
                 self._pools[arm.label].add(outcome.tally, outcome.facts.target_s)
             self._order.append([arm.label for arm in order])
-            if out is not None:
-                self._result().save(out)
+            after_round(self._result())
         return self._result()
 
     def stop(self) -> None:
@@ -167,7 +172,16 @@ class Comparer:
             )
             if self._stopped:
                 self._session.stop()
-            return self._session.run()
+            outcome = self._session.run()
+        self._tell(outcome.facts.messages)
+        return outcome
+
+    def _tell(self, messages: Iterable[str]) -> None:
+        """Pass on what an engine had to say, once."""
+        for message in messages:
+            if self._progress is not None and message not in self._told:
+                self._progress(f"note: {message}")
+            self._told.add(message)
 
     def _result(self) -> Comparison:
         return Comparison(

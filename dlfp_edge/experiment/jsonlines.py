@@ -1,13 +1,32 @@
-"""A JSON Lines file that holds whole lines, but for the last one of a process killed while it wrote."""
+"""JSON that any parser reads, and a file of whole lines of it, but for the last one of a process killed meanwhile."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import json
+import math
+from collections.abc import Mapping
 from io import RawIOBase
 from pathlib import PurePath
 from typing import Any
+
+
+def to_json(document: object) -> str:
+    """Strict JSON, indented: a number that is not finite becomes null."""
+    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: object) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    if value is None or isinstance(value, str | int):
+        return value
+    return _finite(encode(value))
 
 
 def encode(value: object) -> Any:

@@ -23,10 +23,11 @@ _SHARED, _ARRIVALS = 2**32 - 1, 2**32 - 2
 
 
 class Prompt(NamedTuple):
-    """The ids of a prompt and how many of them, from the first, the stream's other prompts begin with too."""
+    """The ids of a prompt, how many of the first of them all prompts of the stream share, and its text's name."""
 
     tokens: tuple[int, ...]
     shared_prefix: int
+    name: str = ""
 
 
 PromptSource = Callable[[int, int], Prompt]
@@ -66,7 +67,7 @@ def _texts(workload: Workload, stream: Stream, tokenizer: Tokenizer) -> PromptSo
     prompts = []
     for name in stream.texts:
         tokens = tokenizer.encode(workload.text(name).rstrip())  # a model would see the end of the file as an answer
-        prompts.append(Prompt((*instruction, *(tokens[start:] if instruction else tokens)), len(instruction)))
+        prompts.append(Prompt((*instruction, *(tokens[start:] if instruction else tokens)), len(instruction), name))
 
     def source(client: int, index: int) -> Prompt:
         return prompts[(index * (stream.clients or 1) + client) % len(prompts)]

@@ -167,10 +167,12 @@ class Session:
     requests are sent no more and those that wait are cancelled; the run ends with the last that is under way, or
     `LAST_ANSWERS_S` later; background goes on until then, so that the last answers meet the same load as the first, and
     is then cancelled. `windows` None measures no solo latency.
-    `scale` multiplies token counts. `artefacts` gets every step and every request. With `cut` the time is up for
-    foreground answers under way too: what was shown of them counts, and an answer that would take minutes holds nobody.
+    `scale` multiplies token counts. `artefacts`, which can be set until `run`, gets every step and every request. With
+    `cut` the time is up for foreground answers under way too: what was shown of them counts, and an answer that would
+    take minutes holds nobody.
 
-    Raises UsageError for a workload that does not suit the model, RuntimeFailure if the engine fails on the way.
+    Raises UsageError for a workload that does not suit the model, where a prompt that does not fit is named before any
+    is sent; RuntimeFailure if the engine fails on the way.
     """
 
     def __init__(
@@ -193,7 +195,7 @@ class Session:
         self._windows = windows
         self._cut = cut
         self._on_event = on_event
-        self._artefacts = artefacts
+        self.artefacts = artefacts
         self._stop_asked = False
         self._ended = False
         self._changed = Event()
@@ -208,6 +210,8 @@ class Session:
             StreamClient(engine, stream, prompt_source(self._workload, stream, tokenizer, seed), self, seed=seed)
             for stream in self._workload.streams
         ]
+        for client in self._clients:
+            client.check()
 
     def stop(self) -> None:
         """Cut the run short: `run` cancels what is under way and returns. For signal handlers and other threads."""
@@ -338,8 +342,8 @@ class Session:
         """A client's request ended."""
         self._records.append(record)
         self._tally.add(record)
-        if self._artefacts is not None:
-            self._artefacts.request(record)
+        if self.artefacts is not None:
+            self.artefacts.request(record)
         self._tell(Finished(stream, record))
         self._end_if_due()
         self._changed.set()
@@ -351,8 +355,8 @@ class Session:
 
     def _stepped(self, record: StepRecord) -> None:
         self._tally.add_step(record)
-        if self._artefacts is not None:
-            self._artefacts.step(record)
+        if self.artefacts is not None:
+            self.artefacts.step(record)
         background = any(segment.task_class == Class.BACKGROUND for segment in record.segments)
         if self._tally.end is not None and background and record.completed >= self._tally.end:
             self._end()

@@ -35,7 +35,8 @@ class Stream(BaseModel):
     at `start_s`. `rate` makes an open loop: Poisson arrivals per second, `requests` of them, latency counted from the
     scheduled arrival. The prompts are random ids (`prompt_tokens` of them, of which the stream's requests share the
     first `shared_prefix_tokens`), or text files (`texts`, taken in turn, each after the text of `instruction`). Paths
-    are relative to the workload's file. `deadline_s` counts from arrival, `pace` is tokens/s shown to the reader.
+    are relative to the workload's file. `deadline_s` counts from arrival, `pace` is tokens/s shown to the reader. At a
+    `temperature` above 0, the default, tokens are drawn by the run's seed.
     """
 
     model_config = _STRICT
@@ -53,7 +54,8 @@ class Stream(BaseModel):
     instruction: str | None = None
     max_tokens: int = Field(ge=1)
     ignore_eos: bool | None = None
-    temperature: float = Field(default=0.0, ge=0)
+    temperature: float = Field(default=0.0, ge=0, le=100)
+    repeat_penalty: float = Field(default=1.0, ge=0.01, le=100)
     pace: float | None = Field(default=None, gt=0)
     deadline_s: float | None = Field(default=None, gt=0)
 
@@ -206,11 +208,13 @@ def _read(file: Traversable, folder: Traversable, shown: str) -> Workload:
 
 def _read_text(file: Traversable, shown: str) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8").removeprefix("\ufeff")
     except OSError as error:
         raise UsageError(f"{shown}: cannot read the file: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{shown}: the file is not UTF-8 text") from None
+    except ValueError as error:
+        raise UsageError(f"{shown}: no name of a file: {error}") from None
 
 
 def _scale(tokens: int, factor: float) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from dlfp_edge.errors import UsageError
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 _STRING, _ARRAY = 8, 9
+_SMALLEST_ENTRY = 12
+"""Bytes of the shortest entry there can be: a name's length and a type."""
+
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 
 
@@ -38,20 +42,27 @@ def read_header(path: Path) -> GgufHeader:
         raise UsageError(f"{path}: no such file; give the path of a GGUF model")
     if path.is_dir():
         raise UsageError(f"{path}: is a directory; give the path of a GGUF file in it")
-    size = path.stat().st_size
+    try:
+        size = path.stat().st_size
+        metadata, needed = _read_file(path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); give a .gguf file that you may read") from error
+    if needed > size:
+        raise UsageError(f"{path}: has {size:,} bytes where its tensors need {needed:,}; fetch the file again")
+    return GgufHeader(metadata, size)
+
+
+def _read_file(path: Path) -> tuple[dict[str, Any], int]:
     with path.open("rb") as file:
         if file.read(4) != MAGIC:
             raise UsageError(f"{path}: is not a GGUF model (it does not begin with 'GGUF'); give a .gguf file")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
-                metadata, needed = _Reader(data).read()
+                return _Reader(data).read()
             except (struct.error, IndexError, UnicodeDecodeError) as error:
                 raise UsageError(f"{path}: the GGUF header is cut short or damaged; fetch the file again") from error
             except ValueError as error:
                 raise UsageError(f"{path}: {error}; convert the model with a current llama.cpp") from error
-    if needed > size:
-        raise UsageError(f"{path}: has {size:,} bytes where its tensors need {needed:,}; fetch the file again")
-    return GgufHeader(metadata, size)
 
 
 class _Reader:
@@ -60,6 +71,7 @@ class _Reader:
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data
         self._at = len(MAGIC)
+        self._names: set[str] = set()
 
     def read(self) -> tuple[dict[str, Any], int]:
         """The metadata, and how many bytes a whole file has."""
@@ -67,11 +79,21 @@ class _Reader:
         if version not in VERSIONS:
             raise ValueError(f"GGUF version {version} is not supported (known: 2 and 3)")
         tensors, pairs = self._scalar("<Q"), self._scalar("<Q")
+        if max(tensors, pairs) > len(self._data) // _SMALLEST_ENTRY:
+            raise IndexError("more entries than bytes for them")
         metadata = {self._string(): self._value(self._scalar("<I")) for _ in range(pairs)}
         end = max((self._tensor_end() for _ in range(tensors)), default=0)
+        self._check_layers(metadata)
         alignment = int(metadata.get("general.alignment", 32))
         first = -(-self._at // alignment) * alignment
         return metadata, first + end
+
+    def _check_layers(self, metadata: Mapping[str, Any]) -> None:
+        """llama.cpp ends the process where the header promises more layers than there are tensors for."""
+        layers = metadata.get(f"{metadata.get('general.architecture')}.block_count")
+        present = {name.split(".")[1] for name in self._names if name.startswith("blk.") and name.count(".") > 1}
+        if isinstance(layers, int) and present and layers > len(present):
+            raise IndexError("layers without tensors")
 
     def _scalar(self, form: str) -> Any:
         (value,) = struct.unpack_from(form, self._data, self._at)
@@ -114,7 +136,7 @@ class _Reader:
         """Where the data of the next tensor ends, counted from the first byte of tensor data."""
         from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-        self._string()
+        self._names.add(self._string())
         elements = 1
         for _ in range(self._scalar("<I")):
             elements *= self._scalar("<Q")

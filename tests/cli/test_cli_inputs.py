@@ -25,6 +25,11 @@ def assert_one_line(said: Said, *words: str) -> None:
         assert word in lines[0]
 
 
+def assert_one_line_at_the_end(said: Said, *words: str) -> None:
+    """As above, after notes on the way."""
+    assert_one_line(Said(said.code, said.out, said.err.splitlines()[-1]), *words)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -61,7 +66,7 @@ def assert_one_line(said: Said, *words: str) -> None:
         (["run", "--setting", "shared/unlimited", "--controller", "dlfp"], ["--setting", "--controller"]),
         (["run", "--foreground", "hi", "--background-prompt", "x"], ["--background-prompt", "--background"]),
         (["run", "--foreground", "\udcff\udcfe"], ["--foreground", "UTF-8"]),
-        (["run", *SIMULATED, "--model", "x.gguf"], ["simulated", "--model"]),
+        (["run", *SIMULATED, "--model", "."], ["simulated", "--model"]),
         (["run", "--threads", "0"], ["--threads"]),
         (["run", "--ctx", "0"], ["--ctx"]),
         (["run", "--foreground", ""], ["--foreground", "empty"]),
@@ -76,7 +81,6 @@ def assert_one_line(said: Said, *words: str) -> None:
         (["run", "--fast"], ["--fast"]),
         (["run", "--seed", "x"], ["--seed"]),
         (["rum"], ["rum"]),
-        (["bench"], ["command"]),
         (["bench", "overhead", "--streams", "1,none"], ["--streams"]),
         (["bench", "preempt", "--periods", "0"], ["--periods"]),
         (["compare", "demo", "--settings", "lanes/dlfp,shard/dlfp"], ["shard", "shared"]),
@@ -111,6 +115,66 @@ def test_empty_files_are_named(cli: Cli, tmp_path: Path) -> None:
     assert_one_line(cli("run", *SIMULATED, "own.toml"), "own.toml", "stream 'a'", "empty.txt is empty")
 
 
+def test_what_is_no_text_in_a_folder_is_passed_over_and_named(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "picture.png").write_bytes(b"\x89PNG\xff\xfe")
+    assert_one_line_at_the_end(cli("run", *SIMULATED, "--background", "notes"), "notes holds no text")
+    (folder / "note.txt").write_text("The harbour opens at six.")
+    said = cli("run", *SIMULATED, "--background", "notes", "--quiet")
+    assert said.code == 0
+    assert "passed over" in said.err
+    assert "picture.png" in said.err
+
+
+def test_a_document_that_is_too_long_is_named_before_any_is_worked_on(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.txt").write_text("short")
+    (folder / "z.txt").write_text("word " * 2000)
+    said = cli("run", *SIMULATED, "--ctx", "2048", "--background", "notes", "--out", "files")
+    assert_one_line(said, "notes/z.txt", "--ctx")
+    assert not (tmp_path / "files").exists()
+
+
+def test_a_refused_run_leaves_an_earlier_one_as_it_was(cli: Cli, tmp_path: Path) -> None:
+    run = ("run", "chat-ingest", *SIMULATED, "--duration", "2", "--out", "files")
+    assert cli(*run).code == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "files").iterdir()}
+    assert cli(*run, "--ctx", "64").code == 2
+    assert {path.name: path.read_bytes() for path in (tmp_path / "files").iterdir()} == before
+
+
+def test_a_folder_of_the_users_stays(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    assert cli("run", *SIMULATED, "--runtime-option", "x=1", "--out", "mine").code == 2
+    assert (tmp_path / "mine").is_dir()
+
+
+@pytest.mark.parametrize("text", ["texts = ['a\\u0000b']", 'texts = ["a\\u0000b"]'])
+def test_a_name_that_no_file_can_have(cli: Cli, tmp_path: Path, text: str) -> None:
+    stream = STREAM.replace("prompt_tokens = 8", text) + "requests = 1\n"
+    (tmp_path / "own.toml").write_text('name = "w"\ndescription = "d"\n' + stream)
+    assert_one_line(cli("run", *SIMULATED, "own.toml"), "own.toml")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_bytes(
+        b"\xef\xbb\xbf" + b'name = "w"\ndescription = "d"\n' + STREAM.encode() + b"requests = 1\n"
+    )
+    assert cli("run", *SIMULATED, "own.toml", "--quiet").code == 0
+
+
+def test_more_threads_than_cpus_are_not_measured(cli: Cli) -> None:
+    assert_one_line(cli("bench", "curve", *SIMULATED, "--threads", "9999"), "--threads", "9999")
+
+
+@pytest.mark.parametrize("group", ["bench", "models"])
+def test_a_group_alone_shows_its_commands(cli: Cli, group: str) -> None:
+    said = cli(group)
+    assert "Commands" in said.out + said.err
+
+
 def test_empty_background_folder(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     assert_one_line(cli("run", *SIMULATED, "--background", "notes"), "notes")
@@ -140,6 +204,15 @@ def test_broken_model_files(cli: Cli, tmp_path: Path, content: bytes) -> None:
     pytest.importorskip("llama_cpp")
     (tmp_path / "model.gguf").write_bytes(content)
     assert_one_line(cli("run", "--model", "model.gguf"), "model.gguf")
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "bench curve"])
+def test_a_model_that_may_not_be_read(cli: Cli, tmp_path: Path, command: str) -> None:
+    pytest.importorskip("llama_cpp")
+    (tmp_path / "model.gguf").symlink_to("/proc/self/mem")
+    if not (tmp_path / "model.gguf").exists():
+        pytest.skip("the system has no file that cannot be read")
+    assert_one_line(cli(*command.split(), "--model", "model.gguf"), "model.gguf")
 
 
 def test_missing_model(cli: Cli) -> None:

@@ -38,6 +38,36 @@ def test_files(cli: Cli, tmp_path: Path) -> None:
             json.loads(line)
 
 
+def test_the_answers_to_ones_own_prompts_are_there(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("The harbour opens at six.")
+    own = (
+        "run",
+        "--runtime",
+        "simulated",
+        "--foreground",
+        "Good morning",
+        "--background",
+        "note.txt",
+        "--out",
+        "files",
+    )
+    said = cli(*own)
+    lines = [json.loads(line) for line in (tmp_path / "files" / "requests.jsonl").read_text().splitlines()]
+    texts = {line["label"].partition(" ")[2]: line["text"] for line in lines}
+    assert set(texts) == {"prompt 1", "note.txt"}
+    for name, text in texts.items():
+        assert f"▸ {name}\n{text.strip()}" in said.out
+    answers = json.loads(cli(*own, "--json").out)["answers"]
+    assert {answer["label"].partition(" ")[2]: answer["text"] for answer in answers} == texts
+
+
+def test_default_folders_never_meet(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "strftime", lambda form: "run-now")
+    for _ in range(3):
+        assert cli(*RUN[:-2], "--duration", "1").code == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["run-now", "run-now-2", "run-now-3"]
+
+
 def test_table_says_that_it_is_simulated(cli: Cli) -> None:
     said = cli(*RUN, "--duration", "5")
     assert said.code == 0

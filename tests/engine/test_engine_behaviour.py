@@ -6,14 +6,19 @@ import asyncio
 import gc
 import threading
 import weakref
+from itertools import pairwise
 
 import pytest
 
 from dlfp_edge import Class, DlfpError, EngineClosed, Finish, QueueFull, Sampling, UsageError, open_engine
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.engine import Engine
+from dlfp_edge.handle import Task
 from dlfp_edge.placement import background_cores
+from dlfp_edge.queues import AGE_LIMIT_S, Queues
 from dlfp_edge.runtimes.simulated import SimulatedRuntime
+from dlfp_edge.runtimes.simulated.cost import CostModel, Slowdown
+from dlfp_edge.runtimes.simulated.tokens import ByteTokenizer
 from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.task import TaskRecord, TaskSpec
 from dlfp_edge.trace import StepRecord
@@ -503,3 +508,110 @@ def test_threads_in_lanes_follow_what_runs_beside() -> None:
     assert threads("background", "prefill", 2, 8) == {2}
     assert threads("background", "decode", 2, 8) == {1}
     assert threads("background", "decode", 14, 99) == {2}
+
+
+def test_the_backstop_stops_background_that_priority_does_not_hold_back() -> None:
+    runtime = SimulatedRuntime(CostModel(bandwidth=8.0), mode="lanes", cpus=range(8))
+    engine, steps = Engine(runtime, Settings(placement=Placement.LANES)), list[StepRecord]()
+    engine.on_step = steps.append
+    for _ in range(6):
+        engine.submit(spec(3000, Class.BACKGROUND, 1))
+    chat = engine.submit(spec(16, max_tokens=400))
+    engine.run_until(lambda: chat.done)
+    engine.close()
+    background = [step for step in steps if step.lane == "background"]
+    assert engine.counters.backstops >= 3
+    assert any(step.interrupted for step in background)
+    assert any(step.budget and step.threads < int(step.budget) for step in background), "later steps get fewer threads"
+
+
+def test_the_backstop_frees_a_shared_step_that_takes_too_long() -> None:
+    slow = Slowdown(2.0, 6.0, 4.0)
+    engine = Engine(SimulatedRuntime(mode="batched", slowdowns=[slow]), Settings(placement=Placement.SHARED))
+    steps: list[StepRecord] = []
+    engine.on_step = steps.append
+    for _ in range(4):
+        engine.submit(spec(3000, Class.BACKGROUND, 1))
+    chat = engine.submit(spec(16, max_tokens=300))
+    engine.run_until(lambda: chat.done)
+    engine.close()
+    assert engine.counters.backstops >= 1
+    freed = [after for step, after in pairwise(steps) if step.interrupted and step.protected]
+    assert freed
+    assert all({s.kind for s in step.segments} == {"decode"} and step.note == "backstop" for step in freed)
+
+
+def test_the_background_keeps_off_the_cores_of_a_reader_while_there_is_one() -> None:
+    topology = CpuTopology((0, 1, 2, 3), None, ((0, 2), (1, 3)), (0, 1, 2, 3))
+    engine = Engine(SimulatedRuntime(mode="lanes", cpus=range(4)), Settings(placement=Placement.LANES), topology)
+    pinned: list[object] = []
+    lane = engine._lanes.background.lane
+    lane.pin = pinned.append  # type: ignore[method-assign]
+    engine.submit(spec(3000, Class.BACKGROUND, 1))
+    chat = engine.submit(spec(max_tokens=20))
+    engine.run_until(lambda: chat.done)
+    engine.run_until(lambda: False)
+    engine.close()
+    assert pinned == [background_cores(topology, engine.runtime.capabilities.decode_threads), None]
+
+
+def test_no_character_is_ever_split() -> None:
+    text = "é 漢字 😀 שלום"
+    record = TaskRecord("f0", Class.FOREGROUND, "", 1, 0.0, output_token_ids=list(text.encode()))
+    task = Task(TaskSpec((1,)), record, ByteTokenizer(), lambda task: None, None, None)
+    for index in range(len(record.output_token_ids)):
+        record.shown_times.append(0.0)
+        task.release(index, last=False)
+    task.end()
+    pieces = [token.text for token in task]
+    assert "".join(pieces) == text
+    assert all("\ufffd" not in piece for piece in pieces)
+
+
+def test_a_cancelled_reader_leaves_nothing_and_its_task_goes_on() -> None:
+    with open_engine(runtime="simulated") as edge:
+        task = edge.submit([1, 2, 3], max_tokens=2000, sampling=ENDLESS)
+
+        async def read_a_little() -> None:
+            async for _ in task:
+                await asyncio.sleep(3600)
+
+        async def give_up() -> None:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(read_a_little(), 0.05)
+
+        asyncio.run(give_up())
+        assert task._watchers == []
+        assert task.wait(30).finish is Finish.LENGTH
+
+
+def test_background_that_gets_nowhere_is_said() -> None:
+    runtime = SimulatedRuntime(CostModel(trickle=1e-9), mode="lanes", cpus=(0,))
+    engine = Engine(runtime, Settings(placement=Placement.LANES, context=40_000, foreground_share=0.9))
+    engine.submit(spec(1000, Class.BACKGROUND))
+    chat = engine.submit(spec(16, max_tokens=8000))
+    engine.run_until(lambda: engine.clock.now() > 100 or chat.done)
+    assert any("no progress for 60 s" in message for message in engine.messages)
+    engine.close()
+
+
+def test_a_cancelled_document_stops_its_step() -> None:
+    engine = engine_on("batched")
+    document = engine.submit(spec(2000, Class.BACKGROUND))
+    engine.call_at(0.1, document.cancel)
+    engine.run_until(lambda: False)
+    assert engine.counters.preemptions == 1
+    assert engine.clock.now() < 0.2, "the step was let run to its end"
+    engine.close()
+
+
+def test_a_large_task_is_overtaken_for_a_while_only() -> None:
+    queues: Queues[Task] = Queues(10)
+    engine = engine_on("batched")
+    large, small, later = engine.submit(spec(900)), engine.submit(spec(9)), engine.submit(spec(9))
+    for task in (large, small, later):
+        queues.put(task)
+    assert queues.take(Class.FOREGROUND, AGE_LIMIT_S - 1, lambda task: task is not large) is small
+    assert queues.take(Class.FOREGROUND, AGE_LIMIT_S + 1, lambda task: task is not large) is None
+    assert queues.take(Class.FOREGROUND, AGE_LIMIT_S + 1, lambda task: True) is large
+    engine.close()

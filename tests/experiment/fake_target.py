@@ -47,6 +47,9 @@ class FakeTarget:
     def call_at(self, when: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._timers, (when, next(self._order), action))
 
+    def check(self, spec: TaskSpec) -> None:
+        """Any task can run."""
+
     def submit(
         self,
         spec: TaskSpec,

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from dlfp_edge.errors import UsageError
 from dlfp_edge.experiment import artefacts as module
-from dlfp_edge.experiment.artefacts import Artefacts, write_json
+from dlfp_edge.experiment.artefacts import Artefacts, text_of, write_json
 from dlfp_edge.experiment.jsonlines import LineFile
+from dlfp_edge.runtimes.simulated.tokens import ByteTokenizer
 from dlfp_edge.task import Class, Finish, TaskRecord
 
 
@@ -87,6 +88,27 @@ def test_requests_are_written_with_their_tokens_and_times(tmp_path: Path) -> Non
     assert lines[0]["finish"] == "length"
     assert len(lines[0]["output_token_ids"]) == len(lines[0]["token_times"]) == len(lines[0]["shown_times"])
     assert artefacts.fault is None
+
+
+def test_an_answer_is_written_as_text_too(tmp_path: Path) -> None:
+    answered = request(0)
+    with Artefacts(tmp_path, tokenizer=ByteTokenizer()) as artefacts:
+        artefacts.request(answered)
+    [line] = map(json.loads, (tmp_path / "requests.jsonl").read_text().splitlines())
+    assert line["text"] == text_of(ByteTokenizer(), answered.output_token_ids)
+    assert text_of(ByteTokenizer(), "é".encode()) == "é"
+
+
+def test_no_summary_stands_beside_records_of_a_later_run(tmp_path: Path) -> None:
+    with Artefacts(tmp_path) as first:
+        first.finish({"a": 1}, {"b": 2})
+    with Artefacts(tmp_path):
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["requests.jsonl", "steps.jsonl"]
+
+
+def test_json_is_strict(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"a": float("inf"), "b": [float("nan"), 1.5], "c": tmp_path})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"a": None, "b": [None, 1.5], "c": str(tmp_path)}
 
 
 def test_a_failing_disk_is_reported_once_and_the_rest_is_kept(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def comparer(rounds: int = 2, seed: int = 0) -> Comparer:
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, Path]:
     folder = tmp_path_factory.mktemp("compare")
-    return comparer().run(folder), folder
+    return comparer().run(lambda result: result.save(folder)), folder
 
 
 def test_every_round_runs_every_setting_and_its_solo_once(comparison: tuple[Comparison, Path]) -> None:

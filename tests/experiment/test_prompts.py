@@ -96,8 +96,8 @@ def test_texts_are_taken_in_turn_after_the_instruction() -> None:
     made = workload({"texts": ["a", "b"], "instruction": "i"}).with_texts({"a": "AA\n", "b": "B", "i": "I: "})
     source = prompt_source(made, made.streams[0], WordTokenizer(), 0)
     instruction = WordTokenizer().encode("I: ")
-    assert source(0, 0) == Prompt((*instruction, 165, 165), 4)
-    assert source(1, 0) == Prompt((*instruction, 166), 4)
+    assert source(0, 0) == Prompt((*instruction, 165, 165), 4, "a")
+    assert source(1, 0) == Prompt((*instruction, 166), 4, "b")
     assert source(0, 1) == source(0, 0)
 
 

