@@ -518,8 +518,8 @@ def test_the_backstop_stops_background_that_priority_does_not_hold_back() -> Non
         engine.submit(spec(3000, Class.BACKGROUND, 1))
     chat = engine.submit(spec(16, max_tokens=400))
     engine.run_until(lambda: chat.done)
-    engine.close()
     background = [step for step in steps if step.lane == "background"]
+    engine.close()
     assert engine.counters.backstops >= 3
     assert any(step.interrupted for step in background)
     assert any(step.budget and step.threads < int(step.budget) for step in background), "later steps get fewer threads"
