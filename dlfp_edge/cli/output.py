@@ -75,7 +75,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
     shown = [index for index in range(len(columns)) if not rows or any(row[index] is not None for row in rows)]
     for index in shown:
         numeric = any(isinstance(row[index], int | float) for row in rows)
-        table.add_column(columns[index], justify="right" if numeric else "left", no_wrap=index == 0)
+        widest = max(len(cell(row[index])) for row in rows) if numeric else None
+        table.add_column(columns[index], justify="right" if numeric else "left", min_width=widest)
     for row in rows:
         table.add_row(*(cell(row[index]) for index in shown))
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)

@@ -37,7 +37,7 @@ def render(frame: Frame, width: int, height: int) -> Text:
     rows = min(_MOST_TEXT_ROWS, max(2, height - _STATUS_ROWS - 2))
     lines = [_rule(f"{frame.title}  {frame.foreground_rate:.1f} tok/s", f"{frame.elapsed_s:.0f} s", width)]
     lines += wrapped_tail(frame.text, width, rows)
-    lines.append(_rule(f"{frame.snapshot.placement}, {frame.snapshot.controller}", "", width))
+    lines.append(_rule(frame.snapshot.controller, "", width))
     lines += _status(frame, width)
     return Text("\n").join(lines[:height])
 

@@ -61,8 +61,7 @@ def sentences(summary: Mapping[str, Any]) -> list[str]:
         )
     return [
         *lines,
-        f"scheduling  {summary['placement']}, controller {summary['controller']}, "
-        f"target {'-' if target is None else cell(target) + ' ms' + reached}",
+        f"scheduling  {summary['controller']}, target {'-' if target is None else cell(target) + ' ms' + reached}",
     ]
 
 
