@@ -13,8 +13,9 @@ LOSS_S = 0.5
 LOSS_SHARE = 0.04
 """Of the time between interruptions, a step may take this much: on average half of it is lost."""
 
-FIRST_INTERVAL_S = 3.0
-"""Between interruptions, once there was one: the first few of a run must not lose half a second each."""
+FIRST_INTERVAL_S = 6.0
+"""Between interruptions, until there was one. At half of that steps are so small that prefill loses a seventh of its
+rate; with none at all the first arrival costs half a second."""
 
 RIGID_STEP_S = 0.25
 """Measured work of a step that cannot be interrupted: how long an arrival may wait for it."""
@@ -34,7 +35,7 @@ class StepSize:
     def __init__(self, capabilities: Capabilities, *, shared: bool) -> None:
         self._caps = capabilities
         self._shared = shared
-        self._interval_s = FIRST_INTERVAL_S
+        self._interval_s: float | None = None
         self._last: float | None = None
 
     @property
@@ -45,7 +46,8 @@ class StepSize:
     def interrupted(self, now: float) -> None:
         """A step of background work was interrupted for the foreground."""
         if self._last is not None:
-            self._interval_s = 0.5 * (self._interval_s + now - self._last)
+            interval_s = now - self._last
+            self._interval_s = interval_s if self._interval_s is None else 0.5 * (self._interval_s + interval_s)
         self._last = now
 
     def tokens(self, cost: Cost, now: float) -> int:
@@ -63,8 +65,8 @@ class StepSize:
         if self._caps.interruptible is Interruptible.NO:
             return RIGID_STEP_S
         if self._last is None:
-            return LOSS_S
-        return min(LOSS_S, LOSS_SHARE * max(self._interval_s, now - self._last))
+            self._last = now
+        return min(LOSS_S, LOSS_SHARE * max(self._interval_s or FIRST_INTERVAL_S, now - self._last))
 
 
 class Floor:

@@ -130,7 +130,7 @@ def test_a_far_deadline_does_not_keep_a_task_that_has_ended() -> None:
     engine.close()
 
 
-def test_steps_are_long_while_nobody_has_interrupted_and_short_once_somebody_did() -> None:
+def test_steps_are_longer_while_nobody_interrupts_than_once_somebody_does() -> None:
     engine, steps = engine_on("batched"), list[StepRecord]()
     engine.on_step = steps.append
     for _ in range(4):
