@@ -19,7 +19,7 @@ from dlfp_edge.cli.transcript import Transcript
 if TYPE_CHECKING:
     from dlfp_edge.device import Device
     from dlfp_edge.engine import Engine
-    from dlfp_edge.experiment.session import Outcome, Session
+    from dlfp_edge.experiment.session import OnEvent, Outcome, Session
     from dlfp_edge.experiment.workload import Workload
     from dlfp_edge.runtime import Runtime
     from dlfp_edge.settings import Settings
@@ -278,7 +278,7 @@ def _measure(order: _Order, loaded: Runtime, device: Device) -> _Measured:
             seed=order.seed,
             scale=order.scale,
             duration_s=order.duration_s,
-            on_event=transcript.on_event,
+            on_event=_listener(transcript),
         )
         virtual = is_virtual(engine)
         with Artefacts(order.out, tokenizer=loaded.tokenizer, report=note, patient=virtual) as artefacts:
@@ -297,6 +297,19 @@ def _measure(order: _Order, loaded: Runtime, device: Device) -> _Measured:
     own = outcome.records if order.workload.name == OWN else ()
     answers = [request_line(record, loaded.tokenizer) for record in own]
     return _Measured(outcome, answers, virtual, interrupted, artefacts.files(), artefacts.fault)
+
+
+def _listener(transcript: Transcript) -> OnEvent:
+    """Hands what a session tells to the transcript."""
+    from dlfp_edge.experiment.session import Finished, SessionEvent, TokenShown
+
+    def on_event(event: SessionEvent) -> None:
+        if isinstance(event, TokenShown):
+            transcript.on_token(event.record, event.position)
+        elif isinstance(event, Finished):
+            transcript.on_finish(event.record)
+
+    return on_event
 
 
 def _watch(order: _Order, engine: Engine, session: Session, transcript: Transcript) -> tuple[Outcome, int]:

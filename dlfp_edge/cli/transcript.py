@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 from collections import deque
 
-from dlfp_edge.experiment.session import Finished, SessionEvent, TokenShown
 from dlfp_edge.runtime import Tokenizer
 from dlfp_edge.task import Class, TaskRecord
 
@@ -24,13 +23,6 @@ class Transcript:
         self._decoders: dict[str, codecs.IncrementalDecoder] = {}
         self._pieces: deque[str] = deque(maxlen=_KEPT_CHARACTERS)
         self._newest = ""
-
-    def on_event(self, event: SessionEvent) -> None:
-        """Take what a session tells."""
-        if isinstance(event, TokenShown):
-            self.on_token(event.record, event.position)
-        elif isinstance(event, Finished):
-            self.on_finish(event.record)
 
     def on_token(self, record: TaskRecord, index: int) -> None:
         """Take the token at `index` of a record; background tokens are not shown."""

