@@ -61,6 +61,13 @@ def test_the_answers_to_ones_own_prompts_are_there(cli: Cli, tmp_path: Path) -> 
     assert {answer["label"].partition(" ")[2]: answer["text"] for answer in answers} == texts
 
 
+def test_a_file_may_have_any_name(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "instruction").write_text("abcdef")
+    assert cli(RUN[0], *RUN[2:], "--background", "instruction", "--background-prompt", "Sum: ").code == 0
+    [line] = map(json.loads, (tmp_path / "files" / "requests.jsonl").read_text().splitlines())
+    assert line["prompt_tokens"] == len("Sum: ") + len("abcdef")
+
+
 def test_default_folders_never_meet(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "strftime", lambda form: "run-now")
     for _ in range(3):
