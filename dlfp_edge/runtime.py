@@ -48,6 +48,14 @@ class Interruptible(str, Enum):
     NODES = "between nodes"
 
 
+class Rollback(str, Enum):
+    """How far back a sequence's cells can be dropped and the rest go on to be used."""
+
+    ANY = "any"
+    WINDOW = "window"
+    NONE = "none"
+
+
 class Output(str, Enum):
     """What a step is to return for one position."""
 
@@ -117,12 +125,38 @@ class Segment:
         return self.start + len(self.tokens)
 
 
+class Content(Protocol):
+    """KV cells of a sequence in host memory, in whatever form the runtime writes and reads them."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of host memory."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Cells [start, end) of a sequence, to copy into host memory (`content` None) or back from it.
+
+    Cells are put back at the end of what the sequence holds: `start` must equal that.
+    """
+
+    sequence: int
+    start: int
+    end: int
+    content: Content | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One iteration of one lane. At most one segment per sequence; `threads` are CPU threads to run it on."""
+    """One iteration of one lane. At most one segment per sequence; `threads` are CPU threads to run it on.
+
+    A step with a `transfer` has no segments: the lane copies KV cells instead.
+    """
 
     segments: tuple[Segment, ...]
     threads: int
+    transfer: Transfer | None = None
 
     @property
     def total_tokens(self) -> int:
@@ -152,7 +186,7 @@ class StepResult:
 
     `submitted` and `completed` are seconds on `clock`; `completed` is when the device had finished, `basis` how that is
     known. `sampling_s` is the time from there until tokens were available. `lost` names sequences whose KV content is
-    all gone; the engine starts them again from their first token.
+    all gone; the engine starts them again from their first token. `content` is what a transfer has copied out.
     """
 
     lane: str
@@ -167,6 +201,7 @@ class StepResult:
     interrupted: bool = False
     error: str | None = None
     lost: tuple[int, ...] = ()
+    content: Content | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +219,8 @@ class Capabilities:
     min_chunk       shortest prefill segment the runtime may be given (a prompt's tail is merged to honour it)
     interruptible   where a running step can be stopped
     fork            sequences of a lane can share a prefix without copying it
+    save            KV cells can be copied to host memory and back (`Transfer`)
+    rollback        how far back the cells of a sequence can be dropped
     schedule_invariant   output ids do not depend on chunking or on what else is in a step
     decode_threads, prefill_threads   the thread counts to begin with, from the runtime's own probe
     decode_s_by_threads   decode-only step time, one sequence, short context, by thread count; empty if not probed
@@ -205,6 +242,8 @@ class Capabilities:
     min_chunk: int
     interruptible: Interruptible
     fork: bool
+    save: bool
+    rollback: Rollback
     schedule_invariant: bool
     decode_threads: int
     prefill_threads: int
@@ -249,8 +288,8 @@ class Tokenizer(Protocol):
 class Lane(Protocol):
     """A context that executes its own steps in its own driver. All methods are called from the engine's thread.
 
-    `open`, `close`, `truncate` and `fork` may be called while a step is in flight, but only for sequences outside it;
-    they take effect before the next step. `sequence_context` is the most KV cells one sequence can hold here.
+    `open`, `adopt`, `close`, `truncate` and `fork` may be called while a step is in flight, but only for sequences
+    outside it; they take effect before the next step. `sequence_context` is the most KV cells one sequence can hold.
     """
 
     spec: LaneSpec
@@ -276,12 +315,23 @@ class Lane(Protocol):
         """Start an empty sequence under this id, with its own sampler state."""
         ...
 
+    def adopt(self, sequence: int, sampling: Sampling) -> None:
+        """Give an open sequence a new sampler state; its cells stay."""
+        ...
+
     def close(self, sequence: int) -> None:
         """End a sequence and free its KV cells; an id that is not open is ignored."""
         ...
 
+    def keeps(self, sequence: int, length: int) -> bool:
+        """Whether the first `length` cells of a sequence would be whole after a `truncate` or `fork` to them.
+
+        Always so under `Rollback.ANY`; a cache that drops what has left a sliding window may have lost some.
+        """
+        ...
+
     def truncate(self, sequence: int, length: int) -> None:
-        """Keep the first `length` cells of a sequence."""
+        """Keep the first `length` cells of a sequence; 0, or a length that it `keeps`."""
         ...
 
     def fork(self, source: int, target: int, length: int) -> None:

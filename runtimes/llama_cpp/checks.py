@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlfp_edge.runtime import Segment, Step
+from dlfp_edge.runtime import Segment, Step, Transfer
 
 from .cells import CellLedger
 from .context import LARGEST_STEP
@@ -35,3 +35,18 @@ def _check_segment(segment: Segment, cells: CellLedger, vocabulary: int) -> None
         raise ValueError(f"a token of sequence {segment.sequence} is not in 0..{vocabulary - 1}")
     if any(not segment.start <= position < segment.end for position in segment.outputs):
         raise ValueError(f"an output of sequence {segment.sequence} is outside its segment")
+
+
+def check_transfer(transfer: Transfer, cells: CellLedger, *, copies: bool) -> None:
+    """Check a copy of KV cells to or from host memory. Raises ValueError with the reason."""
+    if not copies:
+        raise ValueError("this runtime cannot copy KV cells")
+    if transfer.sequence not in cells:
+        raise ValueError(f"sequence {transfer.sequence} is not open")
+    held = cells.held(transfer.sequence)
+    if transfer.content is not None and transfer.start != held:
+        raise ValueError(
+            f"sequence {transfer.sequence} holds {held} cells; what is put back starts at {transfer.start}"
+        )
+    if not 0 <= transfer.start < transfer.end or (transfer.content is None and transfer.end > held):
+        raise ValueError(f"cells {transfer.start} to {transfer.end} of sequence {transfer.sequence} are not there")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from dlfp_edge.errors import UsageError
+from dlfp_edge.errors import RuntimeFailure, UsageError
 
 from .library import AbortFlag, library
 from .sampler import Logits
@@ -24,12 +26,31 @@ class ContextSettings:
     """What every context of a runtime has in common.
 
     `exact` trades speed for output that does not depend on the schedule; `kv_type` is a key of `KV_TYPES`.
-    `flash_attention` None leaves it to each lane.
+    `flash_attention` None leaves it to each lane. `windowed` keeps of layers with a sliding window only what is in it.
     """
 
     exact: bool
     kv_type: str
     flash_attention: bool | None
+    windowed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """KV cells of one sequence as llama.cpp writes them."""
+
+    data: npt.NDArray[np.uint8]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of host memory."""
+        return self.data.nbytes
+
+
+def keeps_whole_sequences_only(model: Any) -> bool:
+    """Whether the model has a recurrent state, of which no part can be dropped."""
+    api = library()
+    return bool(api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model))
 
 
 class Context:
@@ -51,12 +72,14 @@ class Context:
         params.n_ctx = cells
         params.n_batch = min(cells, LARGEST_STEP)
         params.n_ubatch = min(cells, UBATCH)
-        params.n_seq_max = sequences
+        # One more than the lane's, to copy a part of a sequence through; with a stream each there are no parts.
+        self._spare = sequences
+        params.n_seq_max = sequences + (not settings.exact)
         params.n_outputs_max = MOST_OUTPUTS + sequences
         params.n_threads = params.n_threads_batch = threads
         params.flash_attn_type = int(flash_attention)
         params.type_k = params.type_v = KV_TYPES[settings.kv_type]
-        params.swa_full = True
+        params.swa_full = not settings.windowed
         params.kv_unified = not settings.exact
         params.no_perf = True
         self.pointer = api.llama_init_from_model(model, params)
@@ -67,6 +90,8 @@ class Context:
         self._memory = api.llama_get_memory(self.pointer)
         self._vocabulary: int = api.llama_vocab_n_tokens(api.llama_model_get_vocab(model))
         self._threads = threads
+        self._window: int = api.llama_model_n_swa(model) if settings.windowed else 0
+        self._whole_only = keeps_whole_sequences_only(model)
         self.flash_attention = flash_attention
         self.abort = AbortFlag(self.pointer)
 
@@ -80,8 +105,19 @@ class Context:
         """Cells the sequence holds in the cache."""
         return int(self._api.llama_memory_seq_pos_max(self._memory, sequence)) + 1
 
+    def keeps(self, sequence: int, length: int) -> bool:
+        """Whether nothing is missing of the first `length` cells that what follows them would look at."""
+        if not length or length >= self.length(sequence):
+            return True
+        if self._whole_only or not self._window:
+            return not self._whole_only
+        first = int(self._api.llama_memory_seq_pos_min(self._memory, sequence))
+        return 0 <= first <= max(0, length - self._window)
+
     def truncate(self, sequence: int, length: int) -> bool:
         """Keep the first `length` cells; False where this cache cannot drop a part of a sequence."""
+        if not self.keeps(sequence, length):
+            return False
         return bool(self._api.llama_memory_seq_rm(self._memory, sequence, length, -1))
 
     def clear(self, sequence: int) -> None:
@@ -92,6 +128,27 @@ class Context:
         """Let `target` hold the first `length` cells of `source` too."""
         self._api.llama_memory_seq_cp(self._memory, source, target, 0, length)
 
+    def copy_out(self, sequence: int, start: int, end: int) -> Saved:
+        """The cells [start, end) of a sequence in memory of their own.
+
+        llama.cpp writes out whole sequences, so the part becomes one for a moment. That moves nothing.
+        """
+        self._api.llama_memory_seq_cp(self._memory, sequence, self._spare, start, end)
+        data = np.empty(self._api.llama_state_seq_get_size(self.pointer, self._spare), np.uint8)
+        written = self._api.llama_state_seq_get_data(self.pointer, _bytes(data), data.nbytes, self._spare)
+        self.clear(self._spare)
+        if written != data.nbytes:
+            raise RuntimeFailure(f"llama.cpp wrote {written} of {data.nbytes} bytes of a sequence's state")
+        return Saved(data)
+
+    def copy_in(self, sequence: int, start: int, end: int, saved: Saved) -> bool:
+        """Put copied cells at the end of a sequence; False where llama.cpp finds no room for them."""
+        read = self._api.llama_state_seq_set_data(self.pointer, _bytes(saved.data), saved.nbytes, self._spare)
+        if read:
+            self._api.llama_memory_seq_cp(self._memory, self._spare, sequence, start, end)
+        self.clear(self._spare)
+        return bool(read)
+
     def logits(self, row: int) -> Logits:
         """The logits of a row of the last batch, in llama.cpp's own memory."""
         pointer = self._api.llama_get_logits_ith(self.pointer, row)
@@ -100,3 +157,7 @@ class Context:
     def close(self) -> None:
         """Free the context."""
         self._api.llama_free(self.pointer)
+
+
+def _bytes(data: npt.NDArray[np.uint8]) -> Any:
+    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))

@@ -13,12 +13,23 @@ from dataclasses import dataclass
 
 from dlfp_edge.clock import Clock
 from dlfp_edge.errors import RuntimeFailure
-from dlfp_edge.runtime import Basis, LaneSpec, Output, Sampling, Segment, SegmentResult, Step, StepResult
+from dlfp_edge.runtime import (
+    Basis,
+    Content,
+    LaneSpec,
+    Output,
+    Sampling,
+    Segment,
+    SegmentResult,
+    Step,
+    StepResult,
+    Transfer,
+)
 
 from .batch import Batch, requested_rows
 from .cells import CellLedger
-from .checks import check_step
-from .context import LARGEST_STEP, MOST_OUTPUTS, UBATCH, Context
+from .checks import check_step, check_transfer
+from .context import LARGEST_STEP, MOST_OUTPUTS, UBATCH, Context, Saved
 from .mailbox import Mailbox
 from .parts import parts
 from .sampler import Sampler
@@ -101,7 +112,10 @@ class LlamaLane:
             self._raise_failure()
             if self._job is not None:
                 raise ValueError("a step is in flight; this runtime takes one at a time")
-            check_step(step, self._cells, self._around.vocabulary, MOST_OUTPUTS + self.spec.sequences)
+            if step.transfer is not None:
+                check_transfer(step.transfer, self._cells, copies=not self._around.divided)
+            else:
+                check_step(step, self._cells, self._around.vocabulary, MOST_OUTPUTS + self.spec.sequences)
             self._handles += 1
             self._job = _Job(self._handles, step, self._clock.now())
             self._inbox.put(self._job)
@@ -129,6 +143,15 @@ class LlamaLane:
             self._samplers[sequence] = self._around.make_sampler(sampling)
             self._cells.open(sequence)
 
+    def adopt(self, sequence: int, sampling: Sampling) -> None:
+        with self._lock:
+            if sequence not in self._cells:
+                raise ValueError(f"sequence {sequence} is not open")
+            self._refuse_in_flight(sequence)
+            sampler = self._around.make_sampler(sampling)
+            self._samplers[sequence].close()
+            self._samplers[sequence] = sampler
+
     def close(self, sequence: int) -> None:
         with self._lock:
             if sequence not in self._cells:
@@ -137,6 +160,10 @@ class LlamaLane:
             self._samplers.pop(sequence).close()
             self._cells.close(sequence)
             self._soon(lambda: self._context.clear(sequence))
+
+    def keeps(self, sequence: int, length: int) -> bool:
+        with self._lock:
+            return self._context.keeps(sequence, length)
 
     def truncate(self, sequence: int, length: int) -> None:
         with self._lock:
@@ -177,7 +204,11 @@ class LlamaLane:
             sampler.close()
 
     def _refuse_in_flight(self, sequence: int) -> None:
-        if self._job is not None and any(segment.sequence == sequence for segment in self._job.step.segments):
+        if self._job is None:
+            return
+        step = self._job.step
+        copied = step.transfer is not None and step.transfer.sequence == sequence
+        if copied or any(segment.sequence == sequence for segment in step.segments):
             raise ValueError(f"sequence {sequence} is in the step in flight")
 
     def _soon(self, change: Callable[[], object]) -> None:
@@ -258,6 +289,8 @@ class LlamaLane:
         self._context.clear(0)
 
     def _execute(self, job: _Job) -> StepResult:
+        if job.step.transfer is not None:
+            return self._copy(job, job.step.transfer)
         error = self._refusal(job.step)
         done: dict[int, Mapping[int, int]] = {}
         completed = self._clock.now()
@@ -271,6 +304,22 @@ class LlamaLane:
         if job.stop:
             self.workers.settle()
         return self._settle(job, completed, error, done)
+
+    def _copy(self, job: _Job, transfer: Transfer) -> StepResult:
+        """Copy KV cells out or in. Short enough for nobody to have to stop it."""
+        sequence, start, end = transfer.sequence, transfer.start, transfer.end
+        if transfer.content is None:
+            content = self._context.copy_out(sequence, start, end)
+            return self._result(job, self._clock.now(), [], [], None, [], content)
+        assert isinstance(transfer.content, Saved)
+        error = None
+        if self._cells.used() + end - start > self.spec.context:
+            error = f"{end - start} cells do not fit the KV cache of lane {self.spec.name}"
+        elif not self._context.copy_in(sequence, start, end, transfer.content):
+            error = f"llama.cpp could not put back cells in lane {self.spec.name}"
+        else:
+            self._cells.append(sequence, end - start)
+        return self._result(job, self._clock.now(), [], [], error, [])
 
     def _run(self, job: _Job, part: Step) -> bool:
         """Execute one part of a step; whether all of it is in the cache afterwards."""
@@ -328,6 +377,7 @@ class LlamaLane:
         chosen: Sequence[Mapping[int, int]],
         error: str | None,
         lost: list[int],
+        content: Content | None = None,
     ) -> StepResult:
         whole = consumed == [len(segment.tokens) for segment in job.step.segments]
         return StepResult(
@@ -345,6 +395,7 @@ class LlamaLane:
             interrupted=job.stop and not whole and error is None,
             error=error,
             lost=tuple(lost),
+            content=content,
         )
 
     def _keep_certain(self, segment: Segment, lost: list[int]) -> int:

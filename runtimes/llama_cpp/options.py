@@ -7,7 +7,12 @@ from dlfp_edge.runtime import LoadOptions
 
 from .context import KV_TYPES, ContextSettings
 
-CHOICES = {"probe": ("on", "off"), "flash_attention": ("on", "off"), "kv_type": tuple(KV_TYPES)}
+CHOICES = {
+    "probe": ("on", "off"),
+    "flash_attention": ("on", "off"),
+    "kv_type": tuple(KV_TYPES),
+    "swa": ("full", "window"),
+}
 
 
 def check_options(options: LoadOptions) -> None:
@@ -49,5 +54,8 @@ def context_settings(options: LoadOptions) -> ContextSettings:
         raise UsageError("exact output and flash_attention=on exclude each other; leave one of them out")
     if quantised and asked == "off":
         raise UsageError(f"kv_type={kv_type} needs flash attention; leave flash_attention=off out")
+    windowed = options.options.get("swa") == "window"
+    if options.exact and windowed:
+        raise UsageError("exact output and swa=window exclude each other; leave one of them out")
     flash = True if quantised else False if options.exact else None if asked is None else asked == "on"
-    return ContextSettings(options.exact, kv_type, flash)
+    return ContextSettings(options.exact, kv_type, flash, windowed)

@@ -35,13 +35,14 @@ from dlfp_edge.runtime import (
     LaneSpec,
     LoadOptions,
     Priority,
+    Rollback,
     Sampling,
     StepResult,
     Tokenizer,
     refuse_lane,
 )
 
-from .context import KV_BYTES, LARGEST_STEP, UBATCH, Context
+from .context import KV_BYTES, LARGEST_STEP, UBATCH, Context, keeps_whole_sequences_only
 from .hashing import file_sha256
 from .lane import LlamaLane, Surroundings
 from .library import library, version
@@ -216,7 +217,8 @@ class LlamaRuntime:
             self._say("lowest priority has no effect here: the background is kept off by threads and affinity alone")
 
     def _unprobed_capabilities(self) -> Capabilities:
-        exact = self._settings.exact
+        exact, windowed = self._settings.exact, self._settings.windowed
+        recurrent = keeps_whole_sequences_only(self._model.pointer)
         decode_threads = max(1, self._most_threads // 2)
         return Capabilities(
             lanes=2,
@@ -230,7 +232,9 @@ class LlamaRuntime:
             tile=16,
             min_chunk=8 if exact else 1,
             interruptible=Interruptible.NODES,
-            fork=not exact,
+            fork=not (exact or recurrent),
+            save=not (exact or recurrent or windowed),
+            rollback=Rollback.NONE if recurrent else Rollback.WINDOW if windowed else Rollback.ANY,
             schedule_invariant=exact,
             decode_threads=decode_threads,
             prefill_threads=self._most_threads,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlfp_edge.runtime import PREVIOUS, Segment, Step
+from dlfp_edge.runtime import PREVIOUS, Segment, Step, Transfer
 
 from .kv import KvCache
 from .mode import Mode
@@ -15,6 +15,9 @@ def check_step(step: Step, pending: Sequence[Step], kv: KvCache, mode: Mode) -> 
     """Check a step that is to run after those `pending`."""
     if len(pending) >= mode.depth:
         raise ValueError(f"the lane already has {mode.depth} step(s) submitted")
+    if step.transfer is not None:
+        _check_transfer(step.transfer, pending, kv, mode)
+        return
     if not step.segments or step.threads < 1:
         raise ValueError("a step needs a segment and a thread")
     if step.total_tokens > mode.largest_step:
@@ -34,7 +37,8 @@ def check_open(sequence: int, kv: KvCache) -> None:
 
 def check_outside(sequence: int, pending: Sequence[Step]) -> None:
     """Check that no step in flight has this sequence."""
-    if segments_of(sequence, pending):
+    copied = any(step.transfer is not None and step.transfer.sequence == sequence for step in pending)
+    if copied or segments_of(sequence, pending):
         raise ValueError(f"sequence {sequence} is in a step in flight")
 
 
@@ -67,3 +71,15 @@ def _check_previous(segment: Segment, earlier: Sequence[Segment], kv: KvCache, m
     to_come = any(position in item.outputs for item in earlier)
     if mode.depth == 1 or not (to_come or kv.sampled_at(segment.sequence, position) is not None):
         raise ValueError(f"sequence {segment.sequence} has no token on the device to continue with")
+
+
+def _check_transfer(transfer: Transfer, pending: Sequence[Step], kv: KvCache, mode: Mode) -> None:
+    if not mode.save:
+        raise ValueError("this runtime cannot copy KV cells")
+    check_open(transfer.sequence, kv)
+    check_outside(transfer.sequence, pending)
+    held = kv.length(transfer.sequence)
+    if transfer.content is not None and transfer.start != held:
+        raise ValueError(f"sequence {transfer.sequence} holds {held} cells, not {transfer.start}")
+    if not 0 <= transfer.start < transfer.end or (transfer.content is None and transfer.end > held):
+        raise ValueError(f"cells {transfer.start} to {transfer.end} of sequence {transfer.sequence} are not there")

@@ -31,7 +31,8 @@ class CostModel:
     takes `tile_factor` of that time. `sampling_s` is spent after a step for each output.
 
     With lanes, another lane that keeps every core busy makes this one slower by `bandwidth`, and a lane left without a
-    core by one of higher priority still gets `trickle` of one. `interrupt_s` is the time an interruption takes.
+    core by one of higher priority still gets `trickle` of one. `interrupt_s` is the time an interruption takes,
+    `copy_s` that of copying one KV cell to host memory or back.
 
     The defaults are a 270M model on two x86 cores: a decode of 14 ms on two threads and 18 ms on one, and 2.1 ms for
     each token of prefill beside it.
@@ -48,6 +49,7 @@ class CostModel:
     bandwidth: float = 0.2
     trickle: float = 0.1
     interrupt_s: float = 0.002
+    copy_s: float = 4e-6
 
     def work(self, segments: Sequence[Segment]) -> Work:
         """The work of one pass over all of `segments`."""
@@ -69,7 +71,7 @@ class CostModel:
         return self.work([Segment(0, start, (0,) * tokens)]).seconds(cores)
 
 
-FREE = CostModel(base_s=0.0, token_s=0.0, context_s=0.0, tile=1, interrupt_s=0.0)
+FREE = CostModel(base_s=0.0, token_s=0.0, context_s=0.0, tile=1, interrupt_s=0.0, copy_s=0.0)
 """A device on which nothing takes time."""
 
 

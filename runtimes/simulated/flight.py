@@ -82,6 +82,12 @@ class Flight:
         return self._progress + (now - self._since) / self._duration_s
 
 
+def copying(step: Step, cost: CostModel) -> tuple[tuple[int, ...], tuple[float, ...], Work]:
+    """Order, marks and work of a step that copies KV cells."""
+    assert step.transfer is not None
+    return (), (1.0,), Work(cost.copy_s * (step.transfer.end - step.transfer.start), 0.0)
+
+
 def batch(step: Step, cost: CostModel, ubatch: int) -> tuple[tuple[int, ...], tuple[float, ...], Work]:
     """Order, marks and work of a step that runs as one batch, in ubatches."""
     total = step.total_tokens

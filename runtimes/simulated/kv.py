@@ -18,6 +18,19 @@ class _Sequence:
     sampled: tuple[int, int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Cells that were copied out: their tokens and the hashes of the history after each."""
+
+    tokens: tuple[int, ...]
+    hashes: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of host memory, as if a cell had 64."""
+        return 64 * len(self.tokens)
+
+
 class KvCache:
     """The sequences of one lane. A cell is a number that is never used twice; shared cells carry a count."""
 
@@ -49,14 +62,29 @@ class KvCache:
             self.truncate(sequence, 0)
             del self._sequences[sequence]
 
+    def adopt(self, sequence: int, salt: int, end_probability: float) -> None:
+        """Seed the sequence's sampler anew."""
+        held = self._sequences[sequence]
+        held.salt, held.end_probability, held.sampled = salt, end_probability, None
+
+    def copy_out(self, sequence: int, start: int, end: int) -> Saved:
+        """Copy cells [start, end)."""
+        held = self._sequences[sequence]
+        return Saved(tuple(held.tokens[start:end]), tuple(held.hashes[start:end]))
+
+    def copy_in(self, sequence: int, saved: Saved) -> None:
+        """Put copied cells at the end of the sequence, whatever is there. The caller has checked that there is room."""
+        held = self._sequences[sequence]
+        held.tokens += saved.tokens
+        held.hashes += saved.hashes
+        self._add_cells(held, len(saved.tokens))
+
     def append(self, sequence: int, tokens: Sequence[int]) -> None:
         """Fill new cells. The caller has checked that there is room."""
         held = self._sequences[sequence]
         held.hashes += extend_history(held.hashes[-1] if held.hashes else EMPTY_HISTORY, tokens)
         held.tokens += tokens
-        held.cells += range(self._next_cell, self._next_cell + len(tokens))
-        self._next_cell += len(tokens)
-        self.used += len(tokens)
+        self._add_cells(held, len(tokens))
 
     def sample(self, sequence: int, position: int) -> int:
         """The token that follows the cell at `position`."""
@@ -84,6 +112,11 @@ class KvCache:
         copy.cells = origin.cells[:length]
         for cell in copy.cells:
             self._extra_holders[cell] = self._extra_holders.get(cell, 0) + 1
+
+    def _add_cells(self, held: _Sequence, count: int) -> None:
+        held.cells += range(self._next_cell, self._next_cell + count)
+        self._next_cell += count
+        self.used += count
 
     def _release(self, cells: list[int]) -> None:
         self.used -= len(cells)

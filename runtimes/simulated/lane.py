@@ -11,18 +11,20 @@ from dlfp_edge.runtime import (
     Basis,
     Interruptible,
     LaneSpec,
+    Rollback,
     Sampling,
     Segment,
     SegmentResult,
     Step,
     StepResult,
+    Transfer,
 )
 
 from .checks import check_open, check_outside, check_step
 from .contention import Demand
-from .cost import CostModel
-from .flight import Flight, batch, one_by_one
-from .kv import KvCache
+from .cost import CostModel, Work
+from .flight import Flight, batch, copying, one_by_one
+from .kv import KvCache, Saved
 from .mode import Mode
 from .timeline import Timeline
 
@@ -72,9 +74,7 @@ class SimulatedLane:
             raise ValueError("the lane is shut")
         check_step(step, self._pending, self.kv, world.mode)
         now = world.timeline.clock.now()
-        order, marks, work = (
-            batch(step, world.cost, world.mode.ubatch) if world.mode.batched else one_by_one(step, world.cost)
-        )
+        order, marks, work = self._course(step)
         slower = world.random.lognormvariate(0.0, world.noise) if world.noise else 1.0
         flight = Flight(world.submitted, step, now, order, marks, work, slower)
         world.submitted += 1
@@ -84,12 +84,19 @@ class SimulatedLane:
             world.timeline.repace(now)
         return flight.handle
 
+    def _course(self, step: Step) -> tuple[tuple[int, ...], tuple[float, ...], Work]:
+        """In which order a step runs, where it can be stopped, and its work."""
+        world = self._world
+        if step.transfer is not None:
+            return copying(step, world.cost)
+        return batch(step, world.cost, world.mode.ubatch) if world.mode.batched else one_by_one(step, world.cost)
+
     def interrupt(self, handle: int) -> None:
         world = self._world
         world.timeline.catch_up()
         now = world.timeline.clock.now()
         for flight in self._queue:
-            if flight.handle != handle or world.mode.interruptible is Interruptible.NO:
+            if flight.handle != handle or flight.step.transfer or world.mode.interruptible is Interruptible.NO:
                 continue
             if flight is not self.running:
                 flight.cancelled = True
@@ -110,21 +117,38 @@ class SimulatedLane:
             raise ValueError(f"sequence {sequence} is not in 0..{self.spec.sequences - 1}")
         if sequence in self.kv:
             raise ValueError(f"sequence {sequence} is open already")
+        self.kv.open(sequence, *self._sampler(sampling))
+
+    def adopt(self, sequence: int, sampling: Sampling) -> None:
+        self._world.timeline.catch_up()
+        check_outside(sequence, self._pending)
+        check_open(sequence, self.kv)
+        self.kv.adopt(sequence, *self._sampler(sampling))
+
+    def _sampler(self, sampling: Sampling) -> tuple[int, float]:
+        """Seed and chance of the end token."""
         random = self._world.random if sampling.seed is None else Random(sampling.seed)
         salt = random.getrandbits(64) if sampling.temperature > 0 else 0
-        self.kv.open(sequence, salt, 0.0 if sampling.ignore_eos else self._world.end_probability)
+        return salt, 0.0 if sampling.ignore_eos else self._world.end_probability
 
     def close(self, sequence: int) -> None:
         self._world.timeline.catch_up()
         check_outside(sequence, self._pending)
         self.kv.close(sequence)
 
+    def keeps(self, sequence: int, length: int) -> bool:
+        self._world.timeline.catch_up()
+        held, mode = self.kv.length(sequence), self._world.mode
+        if length in (0, held) or mode.rollback is Rollback.ANY:
+            return True
+        return mode.rollback is Rollback.WINDOW and held <= mode.window
+
     def truncate(self, sequence: int, length: int) -> None:
         self._world.timeline.catch_up()
         check_outside(sequence, self._pending)
         check_open(sequence, self.kv)
-        if not 0 <= length <= self.kv.length(sequence):
-            raise ValueError(f"sequence {sequence} holds {self.kv.length(sequence)} cells, not {length}")
+        if not 0 <= length <= self.kv.length(sequence) or not self.keeps(sequence, length):
+            raise ValueError(f"sequence {sequence} holds {self.kv.length(sequence)} cells and cannot keep {length}")
         self.kv.truncate(sequence, length)
 
     def fork(self, source: int, target: int, length: int) -> None:
@@ -138,6 +162,8 @@ class SimulatedLane:
             raise ValueError(f"sequence {target} is not empty")
         if not 0 <= length <= self.kv.length(source):
             raise ValueError(f"sequence {source} has no {length} cells")
+        if not self.keeps(source, length):
+            raise ValueError(f"of sequence {source} the first {length} cells are no longer whole")
         self.kv.fork(source, target, length)
 
     def kv_used(self) -> int:
@@ -196,9 +222,9 @@ class SimulatedLane:
             segments = flight.step.segments
             if flight.cancelled or any(self.kv.length(item.sequence) != item.start for item in segments):
                 self._post(flight, now, [_nothing(now)] * len(segments), interrupted=True)
-            elif self.kv.used + flight.step.total_tokens > self.kv.capacity:
+            elif self.kv.used + _new_cells(flight.step) > self.kv.capacity:
                 message = (
-                    f"the step needs {flight.step.total_tokens} KV cells, {self.kv.capacity - self.kv.used} are free"
+                    f"the step needs {_new_cells(flight.step)} KV cells, {self.kv.capacity - self.kv.used} are free"
                 )
                 self._post(flight, now, [_nothing(now)] * len(segments), error=message)
             else:
@@ -208,13 +234,16 @@ class SimulatedLane:
             self._queue.pop(0)
 
     def _finish(self, flight: Flight, now: float) -> None:
-        segments = flight.step.segments
+        segments, transfer = flight.step.segments, flight.step.transfer
         fails = flight.handle in self._world.fail_steps
         if fails and self._world.mode.loses_on_failure:
             lost = tuple(segment.sequence for segment in segments)
             for sequence in lost:
                 self.kv.truncate(sequence, 0)
             self._post(flight, now, [_nothing(now)] * len(segments), error="injected failure", lost=lost)
+            return
+        if transfer is not None:
+            self._finish_copy(flight, transfer, now, error="injected failure" if fails else None)
             return
         complete = len(flight.passed) == len(flight.marks)
         if complete and self._world.mode.batched:
@@ -228,6 +257,15 @@ class SimulatedLane:
             self.kv.truncate(last.sequence, last.start)
             results[-1] = SegmentResult(0, {}, now, error="injected failure")
         self._post(flight, now, results, interrupted=not complete)
+
+    def _finish_copy(self, flight: Flight, transfer: Transfer, now: float, error: str | None) -> None:
+        content: Saved | None = None
+        if error is None and transfer.content is None:
+            content = self.kv.copy_out(transfer.sequence, transfer.start, transfer.end)
+        elif error is None:
+            assert isinstance(transfer.content, Saved)
+            self.kv.copy_in(transfer.sequence, transfer.content)
+        self._post(flight, now, [], error=error, content=content)
 
     def _certain(self, flight: Flight) -> Iterator[tuple[Segment, int]]:
         """Of each segment of an aborted batch, the tokens in whole ubatches before the first output, which is lost."""
@@ -265,6 +303,7 @@ class SimulatedLane:
         interrupted: bool = False,
         error: str | None = None,
         lost: tuple[int, ...] = (),
+        content: Saved | None = None,
     ) -> None:
         world = self._world
         sampling_s = world.cost.sampling_s * sum(len(result.tokens) for result in results)
@@ -282,6 +321,7 @@ class SimulatedLane:
             interrupted=interrupted,
             error=error,
             lost=lost,
+            content=content,
         )
         world.timeline.post(result, now + sampling_s)
 
@@ -298,3 +338,9 @@ class SimulatedLane:
 
 def _nothing(now: float) -> SegmentResult:
     return SegmentResult(0, {}, now)
+
+
+def _new_cells(step: Step) -> int:
+    """KV cells a step fills."""
+    transfer = step.transfer
+    return step.total_tokens if transfer is None or transfer.content is None else transfer.end - transfer.start

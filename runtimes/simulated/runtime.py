@@ -130,6 +130,8 @@ def _capabilities(cost: CostModel, mode: Mode, cores: int) -> Capabilities:
         min_chunk=mode.min_chunk,
         interruptible=mode.interruptible,
         fork=mode.fork,
+        save=mode.save,
+        rollback=mode.rollback,
         schedule_invariant=True,
         decode_threads=decode_threads,
         prefill_threads=cores,

@@ -122,6 +122,9 @@ class Bench:
         self._last_completed = result.completed
         for segment, outcome in zip(result.step.segments, result.segments, strict=True):
             self._check_segment(result, segment, outcome)
+        transfer = result.step.transfer
+        if transfer is not None and transfer.content is not None and result.error is None:
+            self.held[transfer.sequence] = transfer.end
         if not self.forked:
             assert self.lane.kv_used() == sum(self.held.values())
 
