@@ -29,6 +29,9 @@ class Committer:
         flight = lane.in_flight.popleft()
         service_s = max(0.0, result.completed - max(result.submitted, lane.last_completed))
         lane.last_completed = result.completed
+        if flight.copy is not None:
+            self._copied(lane, flight, result, on_step)
+            return
         gap_s = service_s + result.sampling_s
         update = self._learn(lane, flight, result, service_s, gap_s)
         self._account(flight, result, service_s)
@@ -42,6 +45,18 @@ class Committer:
         self._state.counters.plan_s.append(overhead_s)
         if on_step is not None:
             on_step(_record(flight, result, gap_s, update, overhead_s))
+
+    def _copied(
+        self, lane: LaneState, flight: Flight, result: StepResult, on_step: Callable[[StepRecord], None] | None
+    ) -> None:
+        assert flight.copy is not None
+        running, transfer = flight.copy
+        self._state.pressure.copied(lane, running, transfer, result)
+        if running.ended:
+            self._state.retire(lane, running, result.completed)
+        if on_step is not None:
+            update = Update(lane.controller.state, changed=False, reason=f"a {flight.note} step")
+            on_step(_record(flight, result, result.completed - result.submitted, update, flight.plan_s))
 
     def _learn(self, lane: LaneState, flight: Flight, result: StepResult, service_s: float, gap_s: float) -> Update:
         if result.interrupted and flight.backstopped and self._state.shared and flight.budget is not None:
@@ -83,6 +98,8 @@ class Committer:
         if not self._state.shared and decode_only and flight.decoders and not flight.alone:
             beside = self._state.lanes.background.last_flight
             assert beside is not None, "the step was not alone"
+            if beside.copy is not None:
+                return Update(lane.controller.state, changed=False, reason="beside a copy of KV cells")
             observation = Observation(gap_s, None, flight.target_s, beside.threads, beside.threads)
             return self._state.lanes.background.controller.observe(observation)
         if not (flight.protected and flight.budget is not None):
@@ -145,7 +162,7 @@ class Committer:
             self._state.finish_running(running, Finish.LENGTH, at)
 
     def _lose(self, lane: LaneState, sequences: tuple[int, ...]) -> None:
-        lane.prefixes.forget(sequences)
+        lane.sequences.forget(sequences)
         for running in lane.running:
             if running.sequence in sequences:
                 running.restart()

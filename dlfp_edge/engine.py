@@ -20,6 +20,7 @@ from dlfp_edge.device import CpuTopology
 from dlfp_edge.errors import EngineClosed, RuntimeFailure, UsageError
 from dlfp_edge.given import YEAR_S, check_number
 from dlfp_edge.handle import Task
+from dlfp_edge.lane_state import LaneState
 from dlfp_edge.placement import open_lanes
 from dlfp_edge.queues import Queues
 from dlfp_edge.runtime import Runtime, Sampling
@@ -134,8 +135,6 @@ class Engine:
             check_number("pace", spec.pace, 1 / YEAR_S, 1e9)
         if spec.deadline_s is not None:
             check_number("deadline_s", spec.deadline_s, -YEAR_S, YEAR_S)
-        if not 0 <= spec.shared_prefix < len(spec.prompt):
-            raise UsageError("shared_prefix must be shorter than the prompt")
 
     def call_at(self, when: float, action: Callable[[], None]) -> None:
         """Run `action` in the engine's thread when its clock reads `when`."""
@@ -146,6 +145,10 @@ class Engine:
     def hold_background(self, held: bool) -> None:
         """Start no step of background work while held; a step that runs is let finish."""
         self._post(lambda: self._hold(held))
+
+    def forget_prefixes(self) -> None:
+        """Drop the KV cells that ended tasks have left for prompts that begin the same."""
+        self._post(self._forget_prefixes)
 
     def snapshot(self) -> Snapshot:
         """The engine at this moment, for a live view."""
@@ -162,6 +165,7 @@ class Engine:
             foreground_queued=self._queues.count(Class.FOREGROUND),
             background_running=count[Class.BACKGROUND],
             background_queued=self._queues.count(Class.BACKGROUND),
+            paused=sum(not running.active for lane in lanes.all for running in lane.running),
             background_finished=self._background_finished,
             background_prompt_tokens=state.background_prompt_tokens,
             kv_used=sum(lane.lane.kv_used() for lane in lanes.all) if not self._closed else 0,
@@ -252,19 +256,40 @@ class Engine:
         admitted = False
         for task_class in Class:
             lane = self._state.lane_of(task_class)
-            while lane.free and self._queues.count(task_class):
-                with self._lock:
-                    task = self._queues.take(task_class, now, lane.fits)
-                if task is None:
-                    break
-                try:
-                    lane.admit(task, now)
-                except Exception as error:  # what a caller gave must not stop the others
-                    self._delivery.finish(task, Finish.ERROR, now, f"the runtime refused the task: {error}")
-                admitted = True
+            # Who had to leave comes before who has not been there yet, and in one lane foreground before background.
+            if self._state.pressure.resume(lane, task_class):
+                admitted |= self._admit_waiting(lane, task_class, now)
+                if not self._makes_way(lane, task_class):
+                    continue
+            if self._state.shared:
+                break
         if admitted or self._state.background_progress > self._progress_at:
             self._progress_at = now
         self._report_no_progress(now)
+
+    def _admit_waiting(self, lane: LaneState, task_class: Class, now: float) -> bool:
+        """Start the waiting tasks of a class that have a place; whether there was one."""
+        admitted = False
+        while lane.has_place(task_class) and self._queues.count(task_class):
+            with self._lock:
+                found = self._queues.take(task_class, now, lane.place)
+            if found is None:
+                break
+            task, match = found
+            try:
+                lane.admit(task, match, now)
+            except Exception as error:  # what a caller gave must not stop the others
+                self._delivery.finish(task, Finish.ERROR, now, f"the runtime refused the task: {error}")
+            admitted = True
+        return admitted
+
+    def _makes_way(self, lane: LaneState, task_class: Class) -> bool:
+        """Whether background tasks leave their KV cells to a foreground task that waits for them."""
+        if task_class is not Class.FOREGROUND or not self._state.shared or self._state.settings.single_class:
+            return False
+        with self._lock:
+            task = self._queues.first(task_class)
+        return task is not None and self._state.pressure.make_way(lane, task)
 
     def _report_no_progress(self, now: float) -> None:
         waiting = self._queues.count(Class.BACKGROUND) or self._lanes.background.has_background()
@@ -305,6 +330,10 @@ class Engine:
     def _hold(self, held: bool) -> None:
         self._state.note_background(self.clock.now())
         self._state.held = held
+
+    def _forget_prefixes(self) -> None:
+        for lane in self._lanes.all:
+            lane.sequences.forget_all()
 
     def _ended(self, task: Task) -> None:
         self._live.pop(task.request_id, None)

@@ -9,6 +9,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from dlfp_edge.errors import DlfpError
 from dlfp_edge.runtime import Tokenizer
 from dlfp_edge.task import Class, Finish, OnFinish, OnToken, TaskRecord, TaskSpec
@@ -34,6 +36,7 @@ class Task:
         on_finish: OnFinish | None,
     ) -> None:
         self.spec = spec
+        self.prompt_ids = np.array(spec.prompt, np.int32)
         self.record = record
         self._tokenizer = tokenizer
         self._cancel = cancel

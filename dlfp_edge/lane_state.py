@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from dlfp_edge.control import Controller
 from dlfp_edge.control.estimate import Cost
 from dlfp_edge.handle import Task
-from dlfp_edge.prefixes import Prefixes
-from dlfp_edge.running import Running
-from dlfp_edge.runtime import Capabilities, Lane, Segment
-from dlfp_edge.task import Class, TaskSpec
+from dlfp_edge.pauses import Activity, CopySpeed
+from dlfp_edge.running import Running, wanted_cells
+from dlfp_edge.runtime import Capabilities, Lane, Segment, Transfer
+from dlfp_edge.sequences import NOTHING, Match, Sequences
+from dlfp_edge.task import Class, Finish
 
-PREFIX_SEQUENCES = 2
-"""Shared prefixes a lane can keep at once."""
+RESTING_SEQUENCES = 8
+"""Sequences of a lane, beyond those of running tasks, that can keep what ended tasks have left."""
 
 
 @dataclass(slots=True)
@@ -22,7 +23,7 @@ class Flight:
     """A step in flight. `alone`: no other lane has had a step in flight beside it so far.
 
     `total_tokens` are those of the step, `background_tokens` those of background tasks, `prefill_tokens` those that are
-    not decodes; `decodes` counts the decodes of either class.
+    not decodes; `decodes` counts the decodes of either class. `copy` is the task whose KV cells are copied, and which.
     """
 
     handle: int
@@ -40,6 +41,7 @@ class Flight:
     alone: bool = True
     note: str = ""
     next_call: float | None = None
+    copy: tuple[Running, Transfer] | None = None
     interrupted_at: float | None = None
     preempted: bool = False
     backstopped: bool = False
@@ -65,11 +67,11 @@ class LaneState:
     controller: Controller
     limits: dict[Class, int]
     cost: Cost
-    prefixes: Prefixes
-    free: list[int]
+    sequences: Sequences
     cells: int
     running: list[Running] = field(default_factory=list)
     in_flight: deque[Flight] = field(default_factory=deque)
+    copy_speed: CopySpeed = field(default_factory=CopySpeed)
     last_completed: float = 0.0
     last_flight: Flight | None = None
     decode_only: bool = False
@@ -81,58 +83,84 @@ class LaneState:
         return self.lane.spec.name
 
     def count(self, task_class: Class) -> int:
-        """Tasks of a class that run here."""
+        """Tasks of a class that run here, paused ones too."""
         return sum(1 for running in self.running if running.task.task_class is task_class)
 
-    def reserved(self) -> int:
-        """KV cells promised to running tasks and kept prefixes."""
-        return self.prefixes.cells + sum(self._need(r.task.spec, r.shared) for r in self.running)
+    def has_place(self, task_class: Class) -> bool:
+        """Whether a task of the class could have a sequence."""
+        return self.count(task_class) < self.limits[task_class] and self.sequences.available
 
-    def fits(self, task: Task) -> bool:
-        """Whether the task could start here now; makes room by dropping kept prefixes where that is enough."""
-        if not self.free or self.count(task.task_class) >= self.limits[task.task_class]:
-            return False
-        if self.prefixes.waits(task.spec):
-            return False
-        lacking = self.reserved() + self._need(task.spec, self.prefixes.shared(task.spec)) - self.cells
-        return lacking <= 0 or self.prefixes.make_room(lacking, keep=task.spec)
+    def place(self, task: Task) -> Match | None:
+        """What a task that can start now would start from; None where it must wait.
 
-    def admit(self, task: Task, now: float) -> Running:
+        It waits for a sequence, for KV cells, or for one that runs and is about to have computed more of its prompt.
+        """
+        if not self.has_place(task.task_class):
+            return None
+        match = self.sequences.match(task, self.running)
+        if self.sequences.coming(task, self.running, match):
+            return None
+        if self.make_room(self.need(task, match), match):
+            return match
+        return NOTHING if match.rest and self.make_room(self.need(task)) else None
+
+    def need(self, task: Task, match: Match = NOTHING) -> int:
+        """KV cells the task must be promised to start."""
+        tokens = len(task.spec.prompt)
+        return wanted_cells(tokens, tokens + task.spec.max_tokens) - match.length
+
+    def lacking(self, cells: int, *, soon: bool = False) -> int:
+        """How many KV cells short the lane is of promising these.
+
+        `soon` counts those as free that tasks on their way out are about to give up.
+        """
+        promised = self.lane.kv_used() + cells
+        for running in self.running:
+            if running.activity is Activity.LEAVING:
+                promised -= running.computed if soon else 0
+            elif running.activity is not Activity.PAUSED:
+                promised += max(0, running.reserved - running.computed)
+        return promised - self.cells
+
+    def make_room(self, cells: int, match: Match = NOTHING) -> bool:
+        """Whether these KV cells can be promised now; what rests goes for them, unless all of it would not do."""
+        leaves = (Activity.LEAVING, Activity.PAUSED)
+        busy = sum(running.reserved - running.forked for running in self.running if running.activity not in leaves)
+        if busy + cells > self.cells:
+            return False
+        while self.lacking(cells, soon=True) > 0:
+            if not self.sequences.make_room(match):
+                return False
+        return self.lacking(cells) <= 0
+
+    def admit(self, task: Task, match: Match, now: float) -> Running:
         """Give the task a sequence. An error leaves the lane as it was."""
-        self.lane.open(self.free[-1], task.spec.sampling)
-        running = Running(task, self.free.pop())
-        self.prefixes.attach(running, now)
+        running = Running(task, self.sequences.take(task, match, now), match.length)
         self.running.append(running)
         task.record.started = now
+        task.record.cached_prompt_tokens = match.length
         return running
 
-    def release(self, running: Running) -> None:
+    def release(self, running: Running, now: float) -> None:
         """Take back the sequence of a task that has ended and has nothing in flight."""
-        self.prefixes.abandon(running)
-        self.lane.close(running.sequence)
-        self.free.append(running.sequence)
+        if running.task.record.finish is Finish.ERROR:
+            running.restart()
+        self.sequences.give_back(running, now)
         self.running.remove(running)
 
     def has_background(self) -> bool:
         """Whether a background task runs here."""
         return self.count(Class.BACKGROUND) > 0
 
-    @staticmethod
-    def _need(spec: TaskSpec, cached: int) -> int:
-        return len(spec.prompt) + spec.max_tokens - cached
 
-
-def lane_state(
-    lane: Lane, capabilities: Capabilities, controller: Controller, limits: dict[Class, int], sequences: int
-) -> LaneState:
-    """Wrap a lane just opened; the sequences beyond the first `sequences` are for shared prefixes."""
+def lane_state(lane: Lane, capabilities: Capabilities, controller: Controller, limits: dict[Class, int]) -> LaneState:
+    """Wrap a lane just opened."""
     prefill_s = 1 / capabilities.prefill_tokens_per_s if capabilities.prefill_tokens_per_s else None
     return LaneState(
         lane=lane,
         controller=controller,
         limits=limits,
         cost=Cost(capabilities.decode_s, prefill_s, batched=capabilities.batched),
-        prefixes=Prefixes(lane, list(range(sequences, lane.spec.sequences)), capabilities.min_chunk),
-        free=list(range(sequences - 1, -1, -1)),
+        sequences=Sequences(lane, lane.spec.sequences, capabilities),
         cells=lane.spec.context,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dlfp_edge.control import make_chunk_controller, make_controller
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.errors import UsageError
-from dlfp_edge.lane_state import PREFIX_SEQUENCES, LaneState, lane_state
+from dlfp_edge.lane_state import RESTING_SEQUENCES, LaneState, lane_state
 from dlfp_edge.runtime import Lane, LaneSpec, Priority, Runtime
 from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.task import Class
@@ -55,13 +55,9 @@ def _two(runtime: Runtime, settings: Settings) -> Lanes:
     chunk = make_chunk_controller("dlfp")
     total, share_of = settings.context or DEFAULT_CONTEXT, settings.foreground_share or FOREGROUND_SHARE
     cells = max(1, round(total * share_of))
-    first = _open(
-        runtime, "foreground", Priority.NORMAL, settings.foreground_sequences, 0, cells, threads_invariant=True
-    )
+    first = _open(runtime, "foreground", Priority.NORMAL, settings.foreground_sequences, cells, threads_invariant=True)
     try:
-        second = _open(
-            runtime, "background", Priority.LOWEST, settings.background_sequences, _prefixes(runtime), total - cells
-        )
+        second = _open(runtime, "background", Priority.LOWEST, settings.background_sequences, total - cells)
     except BaseException:
         first.shut()
         raise
@@ -69,8 +65,8 @@ def _two(runtime: Runtime, settings: Settings) -> Lanes:
     counts = (settings.foreground_sequences, settings.background_sequences)
     return Lanes(
         Placement.LANES,
-        lane_state(first, caps, chunk, {Class.FOREGROUND: counts[0], Class.BACKGROUND: 0}, counts[0]),
-        lane_state(second, caps, share, {Class.FOREGROUND: 0, Class.BACKGROUND: counts[1]}, counts[1]),
+        lane_state(first, caps, chunk, {Class.FOREGROUND: counts[0], Class.BACKGROUND: 0}),
+        lane_state(second, caps, share, {Class.FOREGROUND: 0, Class.BACKGROUND: counts[1]}),
     )
 
 
@@ -78,16 +74,12 @@ def _one(runtime: Runtime, settings: Settings) -> Lanes:
     controller = make_controller(Placement.SHARED, settings.controller, settings.preset, settings.parameters)
     sequences = settings.foreground_sequences + settings.background_sequences
     total = settings.context or DEFAULT_CONTEXT
-    lane = _open(runtime, "shared", Priority.NORMAL, sequences, _prefixes(runtime), total)
+    lane = _open(runtime, "shared", Priority.NORMAL, sequences, total)
     limits = {Class.FOREGROUND: settings.foreground_sequences, Class.BACKGROUND: settings.background_sequences}
     if settings.single_class:
         limits = dict.fromkeys(Class, sequences)
-    state = lane_state(lane, runtime.capabilities, controller, limits, sequences)
+    state = lane_state(lane, runtime.capabilities, controller, limits)
     return Lanes(Placement.SHARED, state, state)
-
-
-def _prefixes(runtime: Runtime) -> int:
-    return PREFIX_SEQUENCES if runtime.capabilities.fork else 0
 
 
 def _open(
@@ -95,20 +87,17 @@ def _open(
     name: str,
     priority: Priority,
     tasks: int,
-    prefixes: int,
     cells: int,
     *,
     threads_invariant: bool = False,
 ) -> Lane:
     caps = runtime.capabilities
-    sequences = tasks + prefixes
-    if sequences > caps.sequences:
-        raise UsageError(
-            f"{sequences} sequences in one lane, the runtime holds {caps.sequences}: lower the task counts"
-        )
+    if tasks > caps.sequences:
+        raise UsageError(f"{tasks} sequences in one lane, the runtime holds {caps.sequences}: lower the task counts")
+    resting = min(RESTING_SEQUENCES, caps.sequences - tasks) if caps.fork else 0
     if cells > caps.context:
         raise UsageError(f"a context of {cells} cells, the runtime holds {caps.context}: lower --ctx")
-    return runtime.open_lane(LaneSpec(name, priority, sequences, cells, threads_invariant=threads_invariant))
+    return runtime.open_lane(LaneSpec(name, priority, tasks + resting, cells, threads_invariant=threads_invariant))
 
 
 def background_cores(topology: CpuTopology, decode_threads: int) -> tuple[int, ...] | None:

@@ -23,6 +23,10 @@ class Waiting(Protocol):
 
 
 T = TypeVar("T", bound=Waiting)
+Place = TypeVar("Place")
+
+LOOKAHEAD = 32
+"""How many tasks are tried at a time: what each needs takes some microseconds to find out."""
 
 
 class Queues(Generic[T]):
@@ -41,15 +45,21 @@ class Queues(Generic[T]):
             )
         queue.append(entry)
 
-    def take(self, task_class: Class, now: float, fits: Callable[[T], bool]) -> T | None:
-        """Remove and return the first task that fits; one that has waited too long lets nobody pass."""
+    def take(self, task_class: Class, now: float, place: Callable[[T], Place | None]) -> tuple[T, Place] | None:
+        """Remove the first task that has a place and return both; one that has waited too long lets nobody pass."""
         queue = self._waiting[task_class]
-        for index, entry in enumerate(queue):
-            if fits(entry):
-                return queue.pop(index)
+        for index, entry in enumerate(queue[:LOOKAHEAD]):
+            found = place(entry)
+            if found is not None:
+                return queue.pop(index), found
             if now - entry.arrived > AGE_LIMIT_S:
                 return None
         return None
+
+    def first(self, task_class: Class) -> T | None:
+        """The task of a class that has waited longest."""
+        queue = self._waiting[task_class]
+        return queue[0] if queue else None
 
     def remove(self, entry: T) -> bool:
         """Take a task out; False where it was not waiting."""

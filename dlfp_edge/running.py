@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from dlfp_edge.handle import Task
+from dlfp_edge.pauses import Activity, Slice
 from dlfp_edge.playout import Playout
-from dlfp_edge.runtime import PREVIOUS, Output, Segment
+from dlfp_edge.runtime import PREVIOUS, Output, Segment, Transfer
 from dlfp_edge.task import Class
+
+GROWTH = 256
+"""KV cells are promised for so many tokens of output at a time."""
 
 
 class Running:
     """One admitted task on one sequence of one lane.
 
     `tokens` are the prompt and the output so far, `computed` the KV cells that are certain, `planned` those once the
-    steps in flight have completed, `shared` those of them that a kept prefix accounts for. `ahead` says that a paced
-    stream is building up its reserve, `foreground` that somebody is watching.
+    steps in flight have completed, `forked` those of them that it shares with other sequences, `reserved` those that
+    are promised to it. `ahead` says that a paced stream is building up its reserve, `foreground` that somebody is
+    watching. `saved` are the cells of a paused task in host memory, from the last to the first.
     """
 
-    def __init__(self, task: Task, sequence: int) -> None:
+    def __init__(self, task: Task, sequence: int, cached: int = 0) -> None:
         self.task = task
         self.sequence = sequence
         self.foreground = task.spec.task_class is Class.FOREGROUND
         self.tokens = list(task.spec.prompt)
-        self.computed = 0
-        self.planned = 0
-        self.shared = 0
+        self.computed = self.planned = self.forked = cached
+        self.reserved = self.wanted
+        self.activity = Activity.ACTIVE
+        self.saved: list[Slice] = []
         self.in_flight = 0
         self.outputs_in_flight = 0
         self.failures = 0
@@ -31,6 +37,21 @@ class Running:
         self.ahead = True
         self.playout = Playout(task.spec.pace)
         self.last_token_at = task.record.arrived
+
+    @property
+    def active(self) -> bool:
+        """Whether it can be part of steps."""
+        return self.activity is Activity.ACTIVE
+
+    @property
+    def wanted(self) -> int:
+        """KV cells it should be promised next: all it has tokens for, and those of some more output."""
+        return wanted_cells(len(self.tokens), self.most_cells)
+
+    @property
+    def most_cells(self) -> int:
+        """KV cells it can come to need."""
+        return len(self.task.spec.prompt) + self.task.spec.max_tokens
 
     @property
     def remaining(self) -> int:
@@ -69,7 +90,26 @@ class Running:
             self.planned = self.computed
 
     def restart(self) -> None:
-        """The runtime lost the sequence's KV cells: compute them again, output so far included."""
-        self.computed = self.shared = 0
+        """The sequence's KV cells are gone: compute them again, output so far included."""
+        self.computed = self.forked = 0
+        self.saved.clear()
         if self.in_flight == 0:
             self.planned = 0
+
+    def transfer(self, cells: int) -> Transfer | None:
+        """The next slice to copy of a task on its way out or back, marked in flight; None while a step still has it."""
+        if self.in_flight:
+            return None
+        if self.activity is Activity.LEAVING:
+            piece = Transfer(self.sequence, max(0, self.computed - cells), self.computed)
+        elif self.activity is Activity.RETURNING:
+            piece = Transfer(self.sequence, *self.saved[-1])
+        else:
+            return None
+        self.in_flight += 1
+        return piece
+
+
+def wanted_cells(tokens: int, most: int) -> int:
+    """KV cells to promise a task that has `tokens` and can come to need `most`."""
+    return min(tokens + GROWTH, most)

@@ -7,11 +7,13 @@ import time
 from dlfp_edge.control import View
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.lane_state import Flight, LaneState
+from dlfp_edge.pauses import IDLE_SLICE_S, SLICE_S
 from dlfp_edge.placement import background_cores
 from dlfp_edge.running import Running
 from dlfp_edge.runtime import Interruptible, Step
 from dlfp_edge.schedule import Limits, Plan, Work, plan
 from dlfp_edge.state import State
+from dlfp_edge.task import Class
 
 SHARED_BOUND = 1.4
 """Times the target after which the backstop acts in shared steps. At 1.1 it acted on steps that were about to end, and
@@ -49,6 +51,7 @@ class Starter:
         self._state.note_background(now)
         self._pin_background()
         for lane in self._state.lanes.all:
+            self._state.pressure.grow(lane)
             while len(lane.in_flight) < self._state.caps.depth and self._start(lane, now):
                 pass
 
@@ -59,6 +62,8 @@ class Starter:
         if lane.last_flight is not None and lane.last_flight.next_call is None:
             lane.last_flight.next_call = now
         runnable = self._runnable(lane)
+        if self._copy(lane, runnable, now, began):
+            return True
         works = [self._work(lane, running, now) for running in runnable]
         decoders = sum(1 for work in works if work.foreground and work.decode and work.due)
         target_s = self._target_s(lane, max(decoders, 1))
@@ -94,6 +99,42 @@ class Starter:
         flight.plan_s = time.perf_counter() - began
         return True
 
+    def _copy(self, lane: LaneState, runnable: list[Running], now: float, began: float) -> bool:
+        """Copy a slice of a task on its way out or back, in turn with steps that somebody watches."""
+        watched = [running for running in runnable if running.foreground]
+        if watched and lane.last_flight is not None and lane.last_flight.copy is not None:
+            return False
+        found = self._state.pressure.next_copy(lane, self._slice_s(lane, watched))
+        if found is None:
+            return False
+        transfer = found[1]
+        flight = Flight(
+            handle=lane.lane.submit(Step((), 1, transfer)),
+            parts=[],
+            threads=1,
+            decoders=0,
+            protected=False,
+            budget=None,
+            target_s=None,
+            predicted_s=lane.copy_speed.seconds(transfer),
+            planned_at=now,
+            plan_s=0.0,
+            submitted=now,
+            note="save" if transfer.content is None else "restore",
+            copy=found,
+        )
+        self._join(lane, flight)
+        flight.plan_s = time.perf_counter() - began
+        return True
+
+    def _slice_s(self, lane: LaneState, watched: list[Running]) -> float:
+        """How long a copy may take: half of what the target leaves beside the decodes of the same lane."""
+        decoders = sum(1 for running in watched if running.decoding)
+        target_s = self._target_s(lane, max(decoders, 1))
+        if decoders and target_s is not None:
+            return max(SLICE_S / 4, (target_s - lane.cost.decode_s(decoders)) / 2)
+        return SLICE_S if self._state.lanes.foreground.count(Class.FOREGROUND) else IDLE_SLICE_S
+
     def _target_s(self, lane: LaneState, decoders: int) -> float | None:
         """The longest gap to aim at. Readers at a pace see none of a gap well below it, so that is their least."""
         target_s = self._state.targets.target(decoders)
@@ -114,7 +155,7 @@ class Starter:
 
     def _runnable(self, lane: LaneState) -> list[Running]:
         """Tasks with something to plan, foreground first; a suspect of a failed step runs alone."""
-        ready = [running for running in lane.running if not running.ended and running.remaining > 0]
+        ready = [running for running in lane.running if _can_run(running)]
         lane.suspects = [running for running in lane.suspects if not running.ended]
         if lane.suspects:
             return [running for running in ready if running is lane.suspects[0]]
@@ -274,3 +315,8 @@ class Starter:
         if wanted != self._pinned:
             self._state.lanes.background.lane.pin(self._cores if wanted else None)
             self._pinned = wanted
+
+
+def _can_run(running: Running) -> bool:
+    """Whether there is something to plan, and a KV cell promised for it."""
+    return not running.ended and running.active and running.remaining > 0 and running.planned < running.reserved

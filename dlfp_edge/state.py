@@ -11,6 +11,7 @@ from dlfp_edge.decode_threads import DecodeThreads
 from dlfp_edge.delivery import Delivery
 from dlfp_edge.lane_state import LaneState
 from dlfp_edge.placement import Lanes
+from dlfp_edge.pressure import Pressure
 from dlfp_edge.running import Running
 from dlfp_edge.runtime import Capabilities
 from dlfp_edge.settings import Placement, Settings
@@ -43,6 +44,7 @@ class State:
         self.shared = lanes.placement is Placement.SHARED
         self.targets = Targets(settings, lanes.placement, capabilities, say)
         self.decode_threads = DecodeThreads(capabilities)
+        self.pressure = Pressure(capabilities, counters, say)
         self.size = StepSize(capabilities, shared=self.shared)
         self.floor = Floor()
         self.solo = SoloHold()
@@ -80,11 +82,10 @@ class State:
         self.delivery.finish(running.task, finish, at, error)
 
     def retire(self, lane: LaneState, running: Running, now: float) -> None:
-        """Free what an ended task held; keep the shared prefix of one that goes on."""
+        """Take back the sequence of a task that has ended."""
         if running not in lane.running:
             return
-        lane.prefixes.harvest(running, now)
         if running.ended:
-            lane.release(running)
+            lane.release(running, now)
             if not self.lanes.foreground.count(Class.FOREGROUND) and self.solo.active:
                 self.solo.stop(now)

@@ -26,7 +26,7 @@ class Stopper:
         lane = self._state.lane_of(task.task_class)
         if task.task_class is not Class.FOREGROUND or not self._state.shared or self._state.settings.single_class:
             return
-        if not lane.fits(task):
+        if lane.place(task) is None and not self._state.pressure.make_way(lane, task):
             return
         for flight in lane.in_flight:
             if flight.background_tokens:

@@ -31,8 +31,7 @@ class TaskSpec:
     """What is asked of the engine.
 
     `pace` (tokens/s) releases tokens to the reader on that schedule; None shows them as they come. `deadline_s` counts
-    from arrival: a task that has not ended by then ends with `Finish.DEADLINE`. The first `shared_prefix` tokens of the
-    prompt are an instruction that other tasks of the class begin with too: it is computed once and forked.
+    from arrival: a task that has not ended by then ends with `Finish.DEADLINE`.
     """
 
     prompt: tuple[int, ...]
@@ -41,7 +40,6 @@ class TaskSpec:
     sampling: Sampling = field(default_factory=Sampling)
     pace: float | None = None
     deadline_s: float | None = None
-    shared_prefix: int = 0
     label: str = ""
 
 
@@ -51,8 +49,8 @@ class TaskRecord:
 
     `arrived` is the scheduled arrival where there was a schedule. `token_times` are when each token became available,
     `shown_times` when it was released to the reader (the same without a pace). `contended[i]` says whether background
-    work existed at any moment between token i-1 (or the arrival) and token i. `cached_prompt_tokens` were forked from a
-    shared prefix instead of computed for this task.
+    work existed at any moment between token i-1 (or the arrival) and token i. `cached_prompt_tokens` were there
+    already, from a task whose prompt begins the same. `pauses` is how often the task had to leave for want of KV cells.
     """
 
     request_id: str
@@ -63,6 +61,7 @@ class TaskRecord:
     pace: float | None = None
     started: float | None = None
     cached_prompt_tokens: int = 0
+    pauses: int = 0
     output_token_ids: list[int] = field(default_factory=list)
     token_times: list[float] = field(default_factory=list)
     shown_times: list[float] = field(default_factory=list)

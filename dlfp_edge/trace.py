@@ -26,7 +26,7 @@ class StepRecord:
     controller's state once the step was observed; `update` whether it changed by this step, and `reason` why not.
     `observed_s` is the gap a stream saw: service time plus sampling. `target_s` is what that gap was aimed to stay
     below, where the step held foreground decodes beside other work, or beside another lane's. `note` marks a "floor",
-    "solo" or "backstop" step.
+    "solo" or "backstop" step, and the copies of KV cells ("save", "restore"), which have no segments.
     """
 
     lane: str
@@ -53,7 +53,8 @@ class StepRecord:
 class Counters:
     """Totals since the engine started. Durations are seconds; the lists keep the newest 100,000.
 
-    `computed_tokens` are all that steps executed, the `aborted_tokens` of interrupted steps among them.
+    `computed_tokens` are all that steps executed, the `aborted_tokens` of interrupted steps among them. `pauses` counts
+    tasks that left because KV cells ran short, `recomputed` those whose cells could not be saved.
     """
 
     steps: int = 0
@@ -66,6 +67,8 @@ class Counters:
     backstops: int = 0
     floors: int = 0
     solo_steps: int = 0
+    pauses: int = 0
+    recomputed: int = 0
     plan_s: deque[float] = field(default_factory=lambda: deque(maxlen=100_000))
     step_s: deque[float] = field(default_factory=lambda: deque(maxlen=100_000))
 
@@ -84,6 +87,7 @@ class Snapshot:
     foreground_queued: int
     background_running: int
     background_queued: int
+    paused: int
     background_finished: int
     background_prompt_tokens: int
     kv_used: int

@@ -183,7 +183,6 @@ class StreamClient:
             ),
             pace=stream.pace,
             deadline_s=stream.deadline_s,
-            shared_prefix=prompt.shared_prefix,
             label=f"{stream.name}/{client}/{index} {prompt.name}".rstrip(),
         )
 

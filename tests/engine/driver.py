@@ -42,9 +42,9 @@ class Load:
             cancel_after = random.expovariate(1.0) if random.random() < self.cancelled else None
             engine.call_at(at, lambda spec=spec, after=cancel_after: self._submit(engine, spec, after))
         engine.run_until(lambda: False)
-        self.cells_left = sum(lane.lane.kv_used() for lane in engine._lanes.all) - sum(
-            lane.prefixes.cells for lane in engine._lanes.all
-        )
+        for lane in engine._lanes.all:
+            lane.sequences.forget_all()
+        self.cells_left = sum(lane.lane.kv_used() for lane in engine._lanes.all)
         engine.close()
         return engine
 
@@ -59,7 +59,6 @@ class Load:
             sampling=Sampling(ignore_eos=random.random() < 0.5),
             pace=self.pace if task_class is Class.FOREGROUND else None,
             deadline_s=random.choice([None, None, 5.0, 0.01]),
-            shared_prefix=prefix,
         )
 
     def _submit(self, engine: Engine, spec: TaskSpec, cancel_after: float | None) -> None:

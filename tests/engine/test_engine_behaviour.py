@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -95,7 +96,6 @@ def test_a_full_queue_refuses_clearly_and_loses_nothing() -> None:
         (TaskSpec((1,), max_tokens=0), "max_tokens"),
         (TaskSpec((1,) * 50_000), "--ctx"),
         (TaskSpec((1, 2), pace=-1.0), "pace"),
-        (TaskSpec((1, 2), shared_prefix=2), "shared_prefix"),
     ],
 )
 def test_a_task_that_can_never_run_is_refused_at_once(bad: TaskSpec, says: str) -> None:
@@ -181,10 +181,7 @@ def test_a_single_session_is_the_same_under_every_controller() -> None:
 def test_a_shared_instruction_is_computed_once() -> None:
     engine = engine_on("lanes")
     instruction = tuple(range(100))
-    tasks = [
-        engine.submit(TaskSpec((*instruction, i, 5, 6), Class.BACKGROUND, 4, ENDLESS, shared_prefix=100))
-        for i in range(6)
-    ]
+    tasks = [engine.submit(TaskSpec((*instruction, i, 5, 6), Class.BACKGROUND, 4, ENDLESS)) for i in range(6)]
     engine.run_until(lambda: False)
     cached = [task.record.cached_prompt_tokens for task in tasks]
     assert sorted(cached) == [0, 100, 100, 100, 100, 100]
@@ -359,7 +356,8 @@ def test_a_task_that_the_runtime_refuses_to_start_ends_alone() -> None:
     assert bad.record.finish is Finish.ERROR
     assert "no such sampler" in str(bad.record.error)
     assert good.record.finish is Finish.LENGTH
-    assert len(lane.free) == 4
+    lane.sequences.forget_all()
+    assert len(lane.sequences._free) == lane.lane.spec.sequences
     engine.close()
 
 
@@ -430,11 +428,11 @@ def test_a_task_waits_for_cells_that_forks_of_a_dropped_prefix_still_hold() -> N
     engine = engine_on("lanes", context=3000, foreground_share=1 / 3)
     prefix = tuple(i % 200 for i in range(800))
     first, fork = (
-        engine.submit(TaskSpec((*prefix, *(n,) * 50), Class.BACKGROUND, tokens, ENDLESS, shared_prefix=800))
+        engine.submit(TaskSpec((*prefix, *(n,) * 50), Class.BACKGROUND, tokens, ENDLESS))
         for n, tokens in ((1, 50), (2, 150))
     )
     engine.run_until(lambda: first.done and bool(fork.record.output_token_ids))
-    large = engine.submit(spec(1500, Class.BACKGROUND, max_tokens=200))
+    large = engine.submit(TaskSpec((9,) * 1500, Class.BACKGROUND, 200, ENDLESS))
     engine.run_until(lambda: large.done)
     assert fork.record.cached_prompt_tokens == 800
     assert large.record.finish is Finish.LENGTH, large.record.error
@@ -467,7 +465,7 @@ def test_sampling_that_makes_no_sense_is_refused() -> None:
 def test_a_prefix_in_use_is_not_dropped_to_make_room() -> None:
     engine = engine_on("lanes", context=900, foreground_share=0.1)
     head = tuple(range(100))
-    first = [engine.submit(TaskSpec((*head, i), Class.BACKGROUND, 200, ENDLESS, shared_prefix=100)) for i in range(2)]
+    first = [engine.submit(TaskSpec((*head, i), Class.BACKGROUND, 200, ENDLESS)) for i in range(2)]
     big = engine.submit(spec(600, Class.BACKGROUND, 50))
     engine.run_until(lambda: False)
     assert [task.record.finish for task in (*first, big)] == [Finish.LENGTH] * 3
@@ -605,13 +603,18 @@ def test_a_cancelled_document_stops_its_step() -> None:
     engine.close()
 
 
+def _unless(large: Task) -> Callable[[Task], bool | None]:
+    """A place for every task but one."""
+    return lambda task: task is not large or None
+
+
 def test_a_large_task_is_overtaken_for_a_while_only() -> None:
     queues: Queues[Task] = Queues(10)
     engine = engine_on("batched")
     large, small, later = engine.submit(spec(900)), engine.submit(spec(9)), engine.submit(spec(9))
     for task in (large, small, later):
         queues.put(task)
-    assert queues.take(Class.FOREGROUND, AGE_LIMIT_S - 1, lambda task: task is not large) is small
-    assert queues.take(Class.FOREGROUND, AGE_LIMIT_S + 1, lambda task: task is not large) is None
-    assert queues.take(Class.FOREGROUND, AGE_LIMIT_S + 1, lambda task: True) is large
+    assert queues.take(Class.FOREGROUND, AGE_LIMIT_S - 1, _unless(large)) == (small, True)
+    assert queues.take(Class.FOREGROUND, AGE_LIMIT_S + 1, _unless(large)) is None
+    assert queues.take(Class.FOREGROUND, AGE_LIMIT_S + 1, lambda task: True) == (large, True)
     engine.close()

@@ -46,16 +46,17 @@ def test_fifty_tasks_half_of_them_cancelled(runtime: Runtime, placement: Placeme
             longest = 60 if task_class is Class.FOREGROUND else 300
             prefix = 20 if task_class is Class.BACKGROUND and index % 2 else 0
             prompt = (9,) * prefix + tuple(random.randrange(300, 2000) for _ in range(random.randint(1, longest)))
-            spec = TaskSpec(prompt, task_class, random.randint(1, 8), Sampling(ignore_eos=True), shared_prefix=prefix)
+            spec = TaskSpec(prompt, task_class, random.randint(1, 8), Sampling(ignore_eos=True))
             task = engine.submit(spec, on_finish=lambda record: ended.append(record.request_id))
             if random.random() < 0.5:
                 engine.call_at(engine.clock.now() + random.expovariate(0.2), task.cancel)
             tasks.append(task)
         records = [task.wait(120) for task in tasks]
         deadline = time.monotonic() + 10
-        while engine.snapshot().kv_used > 40 and time.monotonic() < deadline:
+        engine.forget_prefixes()
+        while engine.snapshot().kv_used and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert engine.snapshot().kv_used <= 40, "cells of ended tasks (beyond two kept prefixes of 20) were not freed"
+        assert engine.snapshot().kv_used == 0, "cells of ended tasks were not freed"
         assert engine.failure is None
     assert sorted(ended) == sorted(record.request_id for record in records), "a task ended twice or never"
     for record, task in zip(records, tasks, strict=True):

@@ -97,6 +97,10 @@ def test_every_unpaced_decoder_is_in_every_shared_step() -> None:
     records = {task.request_id: task.record for task in load.submitted if task.task_class is Class.FOREGROUND}
     for step in load.steps:
         present = {s.request_id for s in step.segments}
+        if step.note in ("save", "restore"):
+            assert step.observed_s is not None
+            assert step.observed_s < 0.025, "a copy is short enough for a gap"
+            continue
         for name, record in records.items():
             decoding = bool(record.token_times) and record.token_times[0] <= step.submitted
             if decoding and record.finished is not None and step.submitted < record.finished:

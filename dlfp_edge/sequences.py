@@ -1,0 +1,189 @@
+"""The sequences of one lane: free, or at rest with what an ended task has left for prompts that begin the same.
+
+A prompt takes over a sequence at rest whose every cell it can use, and shares the beginning of any other (`fork`).
+Where memory or sequences run short, those at rest make room: what background tasks left and nobody has used since goes
+first, then the least recently used, of which at first only what was never shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dlfp_edge.handle import Task
+from dlfp_edge.running import Running
+from dlfp_edge.runtime import Capabilities, Lane, Rollback
+
+SHORTEST = 16
+"""Beginnings of fewer tokens than this cost less to compute than to keep."""
+
+Tokens = npt.NDArray[np.int32]
+
+
+@dataclass(slots=True, eq=False)
+class Rest:
+    """A sequence at rest with the `tokens` in its cells, of which other prompts have used the first `shared`."""
+
+    sequence: int
+    tokens: Tokens
+    foreground: bool
+    used_at: float
+    shared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The cells a prompt need not compute: the first `length` of a sequence at rest, or of one that runs."""
+
+    length: int = 0
+    rest: Rest | None = None
+    running: Running | None = None
+
+
+NOTHING = Match()
+
+
+class Sequences:
+    """Sequences 0 to `count` - 1 of a lane."""
+
+    def __init__(self, lane: Lane, count: int, capabilities: Capabilities) -> None:
+        self._lane = lane
+        self._free = list(range(count - 1, -1, -1))
+        self._rests: list[Rest] = []
+        self._fork = capabilities.fork
+        self._waits = capabilities.fork and capabilities.depth == 1 and capabilities.rollback is Rollback.ANY
+        self._least_rest = capabilities.min_chunk
+
+    @property
+    def available(self) -> bool:
+        """Whether a task can have one."""
+        return bool(self._free or self._rests)
+
+    def match(self, task: Task, running: Iterable[Running]) -> Match:
+        """What is there already of a task's prompt. Sequences in flight cannot be shared."""
+        best = NOTHING
+        for rest in self._rests:
+            length = self._usable(task, rest.tokens, len(rest.tokens))
+            if length > best.length and self._lane.keeps(rest.sequence, length) and self._worth(rest, length):
+                best = Match(length, rest=rest)
+        for other in running if self._fork else ():
+            length = 0 if other.in_flight else self._usable(task, other.task.prompt_ids, other.computed)
+            if length > best.length and self._lane.keeps(other.sequence, length):
+                best = Match(length, running=other)
+        return best
+
+    def coming(self, task: Task, running: Iterable[Running], match: Match) -> bool:
+        """Whether a task that runs is about to have computed more of this prompt, so that waiting saves doing it twice.
+
+        Nobody who is watching waits for a background task.
+        """
+        for other in running if self._waits else ():
+            if other.ended or other.task.task_class is not task.task_class or not other.active:
+                continue
+            length = self._usable(task, other.task.prompt_ids, len(other.task.prompt_ids))
+            if length >= match.length + SHORTEST and (other.computed < length or other.in_flight):
+                return True
+        return False
+
+    def take(self, task: Task, match: Match, now: float) -> int:
+        """Give the task a sequence that holds what was matched. An error leaves everything as it was."""
+        rest, sampling = match.rest, task.spec.sampling
+        if rest is not None and (not self._fork or match.length == len(rest.tokens)):
+            self._lane.adopt(rest.sequence, sampling)
+            self._rests.remove(rest)
+            self._lane.truncate(rest.sequence, match.length)
+            return rest.sequence
+        if not self._free:
+            self._drop(self._oldest(but=rest))
+        self._lane.open(self._free[-1], sampling)
+        sequence = self._free.pop()
+        if rest is not None:
+            rest.used_at, rest.shared = now, max(rest.shared, match.length)
+            self._lane.fork(rest.sequence, sequence, match.length)
+        elif match.running is not None:
+            self._lane.fork(match.running.sequence, sequence, match.length)
+        return sequence
+
+    def give_back(self, running: Running, now: float) -> None:
+        """Take the sequence of a task that has ended, and let it rest where what it holds may be of use.
+
+        Short chunks are what other kernels compute: where a runtime shuns them, decoded cells are not those a prompt
+        would give, and only the prompt's are left.
+        """
+        length = running.computed if self._least_rest <= 1 else min(running.computed, len(running.task.prompt_ids))
+        tokens = np.array(running.tokens[:length], np.int32)
+        if not running.active or length < SHORTEST or not self._lane.keeps(running.sequence, length):
+            self._free_up(running.sequence)
+            return
+        if any(_common(rest.tokens, tokens) == length for rest in self._rests):
+            self._free_up(running.sequence)
+            return
+        for rest in list(self._rests):
+            if len(rest.tokens) <= length and _common(rest.tokens, tokens) == len(rest.tokens):
+                self._drop(rest)
+        self._lane.truncate(running.sequence, length)
+        self._rests.append(Rest(running.sequence, tokens, running.foreground, now))
+
+    def make_room(self, match: Match = NOTHING) -> bool:
+        """Free some cells of the sequence at rest that is least worth keeping; False where there is none left.
+
+        What was matched stays.
+        """
+        rest = self._oldest(but=match.rest)
+        if rest is None:
+            return match.rest is not None and self._trim(match.rest, match.length)
+        if not self._trim(rest, rest.shared):
+            self._drop(rest)
+        return True
+
+    def _trim(self, rest: Rest, length: int) -> bool:
+        """Keep no more than the first `length` tokens; False where that would free nothing, or not leave enough."""
+        if not SHORTEST <= length < len(rest.tokens) or not self._lane.keeps(rest.sequence, length):
+            return False
+        self._lane.truncate(rest.sequence, length)
+        rest.tokens = rest.tokens[:length]
+        return True
+
+    def forget(self, sequences: Iterable[int]) -> None:
+        """Drop sequences at rest whose cells the runtime has lost."""
+        lost = set(sequences)
+        for rest in [rest for rest in self._rests if rest.sequence in lost]:
+            self._drop(rest)
+
+    def forget_all(self) -> None:
+        """Drop everything at rest."""
+        self.forget([rest.sequence for rest in self._rests])
+
+    def _usable(self, task: Task, tokens: Tokens, length: int) -> int:
+        """How many of the first `length` tokens the prompt begins with; the last of a prompt are always computed."""
+        most = min(length, len(task.prompt_ids) - self._least_rest)
+        if most < SHORTEST or not np.array_equal(task.prompt_ids[:SHORTEST], tokens[:SHORTEST]):
+            return 0
+        return _common(task.prompt_ids[:most], tokens[:most])
+
+    def _worth(self, rest: Rest, length: int) -> bool:
+        """Whether a match pays: without forks it costs what the sequence holds beyond it."""
+        return self._fork or 2 * length >= len(rest.tokens) or not self._free
+
+    def _oldest(self, but: Rest | None) -> Rest | None:
+        candidates = [rest for rest in self._rests if rest is not but]
+        return min(candidates, key=lambda rest: (rest.foreground or rest.shared > 0, rest.used_at), default=None)
+
+    def _drop(self, rest: Rest | None) -> None:
+        assert rest is not None, "a sequence was promised and there is none"
+        self._rests.remove(rest)
+        self._free_up(rest.sequence)
+
+    def _free_up(self, sequence: int) -> None:
+        self._lane.close(sequence)
+        self._free.append(sequence)
+
+
+def _common(first: Tokens, second: Tokens) -> int:
+    """Length of the common beginning."""
+    most = min(len(first), len(second))
+    differences = np.flatnonzero(first[:most] != second[:most])
+    return int(differences[0]) if len(differences) else most
