@@ -223,11 +223,16 @@ class Engine:
             self._inbox.popleft()()
         now = self.clock.now()
         self._run_timers(now)
-        self._admit(now)
         # Steps start before tokens are handed out: what readers do with them must not lengthen the next gap.
+        self._start(now)
+        while self._state.pressure.freed():
+            self._start(now)
+        self._delivery.release(now)
+
+    def _start(self, now: float) -> None:
+        self._admit(now)
         self._state.background_waiting = self._queues.count(Class.BACKGROUND) > 0
         self._starter.start_steps(now)
-        self._delivery.release(now)
 
     def _wait(self) -> None:
         """Wait for whatever comes first, and account for the steps that have ended."""

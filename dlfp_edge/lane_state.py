@@ -100,14 +100,19 @@ class LaneState:
         match = self.sequences.match(task, self.running)
         if self.sequences.coming(task, self.running, match):
             return None
-        if self.make_room(self.need(task, match), match):
+        owed = self.owed()
+        if self.make_room(self.need(task, match) + owed, match):
             return match
-        return NOTHING if match.rest and self.make_room(self.need(task)) else None
+        return NOTHING if match.rest and self.make_room(self.need(task) + owed) else None
 
     def need(self, task: Task, match: Match = NOTHING) -> int:
         """KV cells the task must be promised to start."""
         tokens = len(task.spec.prompt)
         return wanted_cells(tokens, tokens + task.spec.max_tokens) - match.length
+
+    def owed(self) -> int:
+        """KV cells that running tasks cannot go on without; they come before those of anybody else."""
+        return sum(running.wanted - running.reserved for running in self.running if running.starved)
 
     def lacking(self, cells: int, *, soon: bool = False) -> int:
         """How many KV cells short the lane is of promising these.

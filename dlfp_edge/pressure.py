@@ -29,6 +29,12 @@ class Pressure:
         self._caps = capabilities
         self._counters = counters
         self._say = say
+        self._freed = False
+
+    def freed(self) -> bool:
+        """Whether cells have become free, since this was last asked, without a step that ends and says so."""
+        freed, self._freed = self._freed, False
+        return freed
 
     def make_way(self, lane: LaneState, task: Task) -> bool:
         """Pause background tasks for a foreground task that lacks KV cells, if that is enough for it.
@@ -49,14 +55,14 @@ class Pressure:
     def grow(self, lane: LaneState) -> None:
         """Promise more KV cells to tasks that have used up theirs; pause the newest task where there are none."""
         for running in list(lane.running):
-            if running.active and not running.ended and running.planned >= running.reserved:
+            if running.starved:
                 self._grow(lane, running)
 
     def resume(self, lane: LaneState, task_class: Class) -> bool:
         """Let paused tasks of a class return, the oldest first; whether none is left."""
         paused = [r for r in lane.running if r.activity is Activity.PAUSED and r.task.task_class is task_class]
         for running in sorted(paused, key=_age):
-            if not lane.make_room(running.wanted):
+            if not lane.make_room(running.wanted + lane.owed()):
                 return False
             running.reserved = running.wanted
             running.activity = Activity.RETURNING if running.saved else Activity.ACTIVE
@@ -98,21 +104,30 @@ class Pressure:
 
     def _grow(self, lane: LaneState, running: Running) -> None:
         more = running.wanted - running.reserved
-        if lane.make_room(more):
-            running.reserved += more
+        if self._promise(lane, running, more):
             return
         active = [r for r in lane.running if r.active and not r.ended]
         background = [r for r in active if not r.foreground]
         self._pause_newest(lane, more, background or (active if len(active) > 1 else []))
+        if running.active:
+            self._promise(lane, running, more)
+
+    def _promise(self, lane: LaneState, running: Running, cells: int) -> bool:
+        promised = lane.make_room(cells)
+        running.reserved += cells if promised else 0
+        return promised
 
     def _pause_newest(self, lane: LaneState, cells: int, candidates: list[Running]) -> None:
-        for running in sorted(candidates, key=_age, reverse=True):
+        oldest_first = sorted(candidates, key=_age)
+        for running in reversed(oldest_first):
             if lane.lacking(cells, soon=True) <= 0:
                 return
             running.activity = Activity.LEAVING
             running.forked = 0
             running.task.record.pauses += 1
             self._counters.pauses += 1
+            if not running.in_flight:
+                self._leave_at_once(lane, running)
 
     def _leave_at_once(self, lane: LaneState, running: Running) -> None:
         """Let a task go whose cells need not be copied, or cannot be."""
@@ -125,6 +140,7 @@ class Pressure:
             if not self._caps.schedule_invariant:
                 self._say("KV cells ran short and cannot be saved: those of a paused task are computed again")
         running.activity = Activity.PAUSED
+        self._freed = True
 
     def _can_leave(self, lane: LaneState, running: Running) -> bool:
         return self._caps.schedule_invariant or self._can_save(lane, running)

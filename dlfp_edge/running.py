@@ -49,6 +49,11 @@ class Running:
         return wanted_cells(len(self.tokens), self.most_cells)
 
     @property
+    def starved(self) -> bool:
+        """Whether it has used up the KV cells it was promised and cannot go on."""
+        return self.active and not self.ended and self.planned >= self.reserved
+
+    @property
     def most_cells(self) -> int:
         """KV cells it can come to need."""
         return len(self.task.spec.prompt) + self.task.spec.max_tokens

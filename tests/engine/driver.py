@@ -26,6 +26,8 @@ class Load:
     cancelled: float = 0.5
     span_s: float = 30.0
     pace: float | None = None
+    longest_prompt: int = 700
+    longest_output: int = 40
     ended: Counter[str] = field(default_factory=Counter)
     shown: dict[str, list[int]] = field(default_factory=dict)
     steps: list[StepRecord] = field(default_factory=list)
@@ -51,11 +53,11 @@ class Load:
     def _spec(self, random: Random) -> TaskSpec:
         task_class = random.choice(list(Class))
         prefix = 40 if task_class is Class.BACKGROUND and random.random() < 0.5 else 0
-        prompt = (7,) * prefix + tuple(random.randrange(200) for _ in range(random.randint(1, 700)))
+        prompt = (7,) * prefix + tuple(random.randrange(200) for _ in range(random.randint(1, self.longest_prompt)))
         return TaskSpec(
             prompt=prompt,
             task_class=task_class,
-            max_tokens=random.randint(1, 40),
+            max_tokens=random.randint(1, self.longest_output),
             sampling=Sampling(ignore_eos=random.random() < 0.5),
             pace=self.pace if task_class is Class.FOREGROUND else None,
             deadline_s=random.choice([None, None, 5.0, 0.01]),
