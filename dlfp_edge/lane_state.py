@@ -101,9 +101,12 @@ class LaneState:
         if self.sequences.coming(task, self.running, match):
             return None
         owed = self.owed()
-        if self.make_room(self.need(task, match) + owed, match):
+        # One document after another gets by without what a conversation needs for its next turn.
+        spare = task.task_class is Class.BACKGROUND and self.has_background()
+        if self.make_room(self.need(task, match) + owed, match, spare_foreground=spare):
             return match
-        return NOTHING if match.rest and self.make_room(self.need(task) + owed) else None
+        again = match.rest and self.make_room(self.need(task) + owed, spare_foreground=spare)
+        return NOTHING if again else None
 
     def need(self, task: Task, match: Match = NOTHING) -> int:
         """KV cells the task must be promised to start."""
@@ -127,14 +130,14 @@ class LaneState:
                 promised += max(0, running.reserved - running.computed)
         return promised - self.cells
 
-    def make_room(self, cells: int, match: Match = NOTHING) -> bool:
+    def make_room(self, cells: int, match: Match = NOTHING, *, spare_foreground: bool = False) -> bool:
         """Whether these KV cells can be promised now; what rests goes for them, unless all of it would not do."""
         leaves = (Activity.LEAVING, Activity.PAUSED)
         busy = sum(running.reserved - running.forked for running in self.running if running.activity not in leaves)
         if busy + cells > self.cells:
             return False
         while self.lacking(cells, soon=True) > 0:
-            if not self.sequences.make_room(match):
+            if not self.sequences.make_room(match, spare_foreground=spare_foreground):
                 return False
         return self.lacking(cells) <= 0
 

@@ -127,12 +127,12 @@ class Sequences:
         self._lane.truncate(running.sequence, length)
         self._rests.append(Rest(running.sequence, tokens, running.foreground, now))
 
-    def make_room(self, match: Match = NOTHING) -> bool:
+    def make_room(self, match: Match = NOTHING, *, spare_foreground: bool = False) -> bool:
         """Free some cells of the sequence at rest that is least worth keeping; False where there is none left.
 
-        What was matched stays.
+        What was matched stays, and with `spare_foreground` what foreground tasks left.
         """
-        rest = self._oldest(but=match.rest)
+        rest = self._oldest(but=match.rest, spare_foreground=spare_foreground)
         if rest is None:
             return match.rest is not None and self._trim(match.rest, match.length)
         if not self._trim(rest, rest.shared):
@@ -168,8 +168,8 @@ class Sequences:
         """Whether a match pays: without forks it costs what the sequence holds beyond it."""
         return self._fork or 2 * length >= len(rest.tokens) or not self._free
 
-    def _oldest(self, but: Rest | None) -> Rest | None:
-        candidates = [rest for rest in self._rests if rest is not but]
+    def _oldest(self, but: Rest | None, *, spare_foreground: bool = False) -> Rest | None:
+        candidates = [r for r in self._rests if r is not but and not (spare_foreground and r.foreground)]
         return min(candidates, key=lambda rest: (rest.foreground or rest.shared > 0, rest.used_at), default=None)
 
     def _drop(self, rest: Rest | None) -> None:

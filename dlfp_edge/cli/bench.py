@@ -197,6 +197,40 @@ def waves(
 
 
 @app.command()
+def turns(
+    shared: Annotated[int, typer.Option(help="Tokens said before.")] = 2000,
+    new: Annotated[int, typer.Option(help="New tokens of the second turn.")] = 64,
+    rounds: Annotated[int, typer.Option(help="How many conversations.")] = 10,
+    model: ModelOption = None,
+    out: OutOption = _OUT,
+    as_json: JsonOption = False,
+) -> None:
+    """The first token of a conversation's second turn, against a prompt that holds its new tokens alone."""
+    from dlfp_edge.bench.turns import turns as measure
+
+    for value, option in ((shared, "--shared"), (new, "--new"), (rounds, "--rounds")):
+        at_least_one(value, option)
+    with _loaded(_LLAMA, model, out) as loaded, progress_bar() as progress:
+        report = measure(loaded, shared, new, rounds, progress)
+    _deliver(report, out, as_json)
+
+
+@app.command()
+def crowded(
+    exact: Annotated[bool, typer.Option("--exact", help="Kernels whose output no schedule changes.")] = False,
+    model: ModelOption = None,
+    out: OutOption = _OUT,
+    as_json: JsonOption = False,
+) -> None:
+    """Eight conversations and 40 documents in a context for three: answers, gaps, words and memory."""
+    from dlfp_edge.bench.crowded import crowded as measure
+
+    with _loaded(_LLAMA, model, out, exact=exact) as loaded, progress_bar() as progress:
+        report = measure(loaded, progress)
+    _deliver(report, out, as_json)
+
+
+@app.command()
 def soak(
     minutes: Annotated[float, typer.Option(help="How long.")] = 5.0,
     model: ModelOption = None,

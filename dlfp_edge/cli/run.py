@@ -51,7 +51,7 @@ def run(
         str | None,
         typer.Argument(
             help="A .toml file, or a bundled workload: demo (the default: a chat beside an ingestion), chat-ingest, "
-            "ingest-summary, two-chats, single-session, chat, rag, agent, decode-heavy."
+            "ingest-summary, two-chats, conversations, agent-branches, single-session, chat, rag, agent, decode-heavy."
         ),
     ] = None,
     foreground: Annotated[

@@ -6,6 +6,7 @@ Everything here runs in the target's own thread (`call_at` actions and `on_finis
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from dlfp_edge.clock import Clock
@@ -82,6 +83,7 @@ class StreamClient:
         self._seed = seed
         self._stopped = False
         self._pending = 0
+        self._said: dict[int, tuple[int, ...]] = {}
         self._live: dict[str, Handle] = {}
 
     @property
@@ -97,7 +99,7 @@ class StreamClient:
         """Raises UsageError, naming the text or stream, where the target could never run one of its prompts."""
         for number in range(max(1, len(self.stream.texts))):
             index, client = divmod(number, self.stream.clients or 1)
-            spec = self._spec(client, index)
+            spec = self._longest(self._spec(client, index))
             try:
                 self._target.check(spec)
             except UsageError as error:
@@ -151,10 +153,10 @@ class StreamClient:
                 spec,
                 arrived=arrived,
                 on_token=self._events.on_token,
-                on_finish=lambda record: self._ended(record, client, index),
+                on_finish=lambda record: self._ended(record, spec.prompt, client, index),
             )
         except QueueFull as error:
-            self._ended(self._refused(spec, arrived, error), client, index)
+            self._ended(self._refused(spec, arrived, error), spec.prompt, client, index)
         except DlfpError as error:
             self._events.broken(error)
         else:
@@ -162,8 +164,10 @@ class StreamClient:
                 self._live[handle.request_id] = handle
             self._events.submitted(self.stream, handle)
 
-    def _ended(self, record: TaskRecord, client: int, index: int) -> None:
+    def _ended(self, record: TaskRecord, prompt: tuple[int, ...], client: int, index: int) -> None:
         self._live.pop(record.request_id, None)
+        if self.stream.turns > 1:
+            self._said[client] = (*prompt, *record.output_token_ids)
         if self.stream.clients is not None and self._wants(client, index + 1):
             pause = max(self.stream.think_s, RETRY_S) if record.failed else self.stream.think_s
             self._schedule(self._target.clock.now() + pause, client, index + 1)
@@ -171,6 +175,8 @@ class StreamClient:
 
     def _spec(self, client: int, index: int) -> TaskSpec:
         prompt, stream = self._prompts(client, index), self.stream
+        if index % stream.turns:
+            prompt = prompt.after(self._said[client])
         return TaskSpec(
             prompt=prompt.tokens,
             task_class=stream.task_class,
@@ -185,6 +191,11 @@ class StreamClient:
             deadline_s=stream.deadline_s,
             label=f"{stream.name}/{client}/{index} {prompt.name}".rstrip(),
         )
+
+    def _longest(self, spec: TaskSpec) -> TaskSpec:
+        """The request with as long a prompt as its conversation can come to."""
+        missing = (self.stream.longest_prompt or len(spec.prompt)) - len(spec.prompt)
+        return replace(spec, prompt=spec.prompt + spec.prompt[-1:] * missing)
 
     def _refused(self, spec: TaskSpec, arrived: float | None, error: QueueFull) -> TaskRecord:
         now = self._target.clock.now()

@@ -23,11 +23,15 @@ _SHARED, _ARRIVALS = 2**32 - 1, 2**32 - 2
 
 
 class Prompt(NamedTuple):
-    """The ids of a prompt, how many of the first of them all prompts of the stream share, and its text's name."""
+    """The ids of a prompt, how many of the first of them begin every prompt of the stream, and its text's name."""
 
     tokens: tuple[int, ...]
-    shared_prefix: int
+    head: int
     name: str = ""
+
+    def after(self, said: tuple[int, ...]) -> Prompt:
+        """The prompt as the next turn of a conversation: what was said so far, and its own part."""
+        return self._replace(tokens=said + self.tokens[self.head :])
 
 
 PromptSource = Callable[[int, int], Prompt]
@@ -56,7 +60,7 @@ def _random(stream: Stream, tokenizer: Tokenizer, seed: int) -> PromptSource:
 
     def source(client: int, index: int) -> Prompt:
         own = _draw(_generator(seed, stream, client, index), pool, total - len(shared))
-        return Prompt((*shared, *own), stream.shared_prefix_tokens)
+        return Prompt((*shared, *own), len(shared))
 
     return source
 

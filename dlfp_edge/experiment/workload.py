@@ -35,7 +35,9 @@ class Stream(BaseModel):
     at `start_s`. `rate` makes an open loop: Poisson arrivals per second, `requests` of them, latency counted from the
     scheduled arrival. The prompts are random ids (`prompt_tokens` of them, of which the stream's requests share the
     first `shared_prefix_tokens`), or text files (`texts`, taken in turn, each after the text of `instruction`). Paths
-    are relative to the workload's file. `deadline_s` counts from arrival, `pace` is tokens/s shown to the reader. At a
+    are relative to the workload's file. With `turns` each client holds conversations: its first prompt begins one, and
+    each of the next `turns` - 1 is all that was said so far and `prompt_tokens` more. `deadline_s` counts from arrival,
+    `pace` is tokens/s shown to the reader. At a
     `temperature` above 0, the default, tokens are drawn by the run's seed.
     """
 
@@ -50,6 +52,7 @@ class Stream(BaseModel):
     requests: int | None = Field(default=None, ge=1)
     prompt_tokens: int | None = Field(default=None, ge=1)
     shared_prefix_tokens: int = Field(default=0, ge=0)
+    turns: int = Field(default=1, ge=1)
     texts: list[str] = Field(default_factory=list)
     instruction: str | None = None
     max_tokens: int = Field(ge=1)
@@ -81,6 +84,14 @@ class Stream(BaseModel):
             }
         )
 
+    @property
+    def longest_prompt(self) -> int | None:
+        """Tokens of the longest prompt; None for texts, which only a model can count."""
+        if self.prompt_tokens is None:
+            return None
+        later = self.prompt_tokens - self.shared_prefix_tokens + self.max_tokens
+        return self.prompt_tokens + (self.turns - 1) * later
+
     @model_validator(mode="after")
     def _arrivals(self) -> Stream:
         if (self.clients is None) == (self.rate is None):
@@ -89,6 +100,8 @@ class Stream(BaseModel):
             raise ValueError("'rate' needs 'requests', how many arrivals there are")
         if self.rate is not None and self.think_s:
             raise ValueError("'think_s' goes with 'clients', not with 'rate'")
+        if self.turns > 1 and (self.rate is not None or self.texts):
+            raise ValueError("'turns' goes with 'clients' and 'prompt_tokens': the next turn follows the last answer")
         return self
 
     @model_validator(mode="after")

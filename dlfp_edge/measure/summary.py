@@ -36,7 +36,10 @@ class ClassSummary(_Part):
     requests: int = Field(description="ended, however they ended")
     failed: int = Field(description="ended with an error or past their deadline, or refused by a full queue")
     cancelled: int = Field(description="cancelled, by the user or at the end of the run")
+    cached_prompt_tokens: int = Field(description="of prompts, left by requests that begin the same")
+    pauses: int = Field(description="times a request had to leave its KV cells to others")
     ttft_ms: Distribution = Field(description="from (scheduled) arrival to the first token")
+    cached_ttft_ms: Distribution = Field(description="the same of requests with cached prompt tokens alone")
     itl_ms: Distribution = Field(description="gaps between tokens becoming available")
     contended_itl_ms: Distribution = Field(description="the gaps while background work existed")
     shown_itl_ms: Distribution = Field(description="gaps between a paced stream's tokens being shown")
@@ -174,7 +177,10 @@ def _class_summary(tally: Tally) -> ClassSummary:
         requests=tally.requests,
         failed=tally.failed,
         cancelled=tally.cancelled,
+        cached_prompt_tokens=tally.cached_tokens,
+        pauses=tally.pauses,
         ttft_ms=distribution(tally.ttft),
+        cached_ttft_ms=distribution(tally.cached_ttft),
         itl_ms=distribution(tally.gaps),
         contended_itl_ms=distribution(tally.contended),
         shown_itl_ms=shown,
@@ -210,6 +216,7 @@ _REASONS = {
     "target_itl_ms": "the controller has no target",
     "itl_over_target": "no foreground gap with a target saw background work",
     "ttft_ms": "no request got a first token",
+    "cached_ttft_ms": "no prompt begins like an earlier one",
     "itl_ms": "no request got two tokens",
     "contended_itl_ms": "no gap between tokens saw background work",
     "shown_itl_ms": "no stream is paced",

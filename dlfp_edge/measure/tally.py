@@ -31,7 +31,8 @@ class Tally:
     Gaps come from every request, also one that was cancelled or failed: its reader saw them. TPOT and E2EL come from
     complete answers. Tokens count by when they became available, and only in `counted_s`: contended windows for
     background, the whole run for foreground. `prompt_tokens` is prefill the steps computed, finished prompt or not.
-    `over_target` are contended gaps as multiples of the target that was in force for each.
+    `cached_tokens` of the prompts were there already, and `cached_ttft` are the first-token times of requests with such
+    tokens. `over_target` are contended gaps as multiples of the target that was in force for each.
     """
 
     requests: int = 0
@@ -40,10 +41,13 @@ class Tally:
     cancelled: int = 0
     missed_deadlines: int = 0
     late: int = 0
+    cached_tokens: int = 0
+    pauses: int = 0
     output_tokens: float = 0.0
     prompt_tokens: float = 0.0
     counted_s: float = 0.0
     ttft: array[float] = field(default_factory=_doubles)
+    cached_ttft: array[float] = field(default_factory=_doubles)
     gaps: array[float] = field(default_factory=_doubles)
     contended: array[float] = field(default_factory=_doubles)
     shown: array[float] = field(default_factory=_doubles)
@@ -59,6 +63,11 @@ class Tally:
         self.cancelled += record.finish is Finish.CANCELLED
         self.missed_deadlines += record.finish is Finish.DEADLINE
         self.late += late_tokens(record)
+        self.cached_tokens += record.cached_prompt_tokens
+        self.pauses += record.pauses
+        first_s = ttft_s(record)
+        if record.cached_prompt_tokens and first_s is not None:
+            self.cached_ttft.append(first_s)
         self.gaps.extend(gaps_s(record))
         self.contended.extend(contended_gaps_s(record))
         self.shown.extend(shown_gaps_s(record))

@@ -12,6 +12,8 @@ EXPECTED = {
     "chat",
     "chat-ingest",
     "decode-heavy",
+    "conversations",
+    "agent-branches",
     "demo",
     "ingest-summary",
     "rag",
