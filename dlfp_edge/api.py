@@ -10,7 +10,7 @@ from dlfp_edge.engine import Engine
 from dlfp_edge.errors import UsageError
 from dlfp_edge.given import check_text
 from dlfp_edge.handle import Task
-from dlfp_edge.plugins import detect_device, runtime_provider
+from dlfp_edge.plugins import detect_device, load
 from dlfp_edge.runtime import LoadOptions, Runtime, Sampling
 from dlfp_edge.settings import Settings, parse_setting
 from dlfp_edge.task import Class, TaskSpec
@@ -88,14 +88,15 @@ def open_engine(
     """
     placement, controller = parse_setting(setting)
     topology = detect_device().cpu()
-    loaded = runtime_provider(runtime).load(
+    loaded = load(
+        runtime,
         LoadOptions(
             model=None if model is None else Path(model),
             cpus=topology.usable,
             cpu_limit=topology.limit,
             threads=threads,
             exact=exact,
-        )
+        ),
     )
     settings = Settings(
         placement=placement,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 from collections.abc import Callable
 
 from dlfp_edge.handle import Task
 from dlfp_edge.running import Running
 from dlfp_edge.task import Finish
+
+_log = logging.getLogger(__name__)
 
 
 class Delivery:
@@ -89,4 +92,5 @@ class Delivery:
         self.ended(task)
 
     def _complain(self, task: Task, error: BaseException) -> None:
+        _log.error("a callback of %s failed", task.request_id, exc_info=error)
         self._say(f"a callback of {task.request_id} failed: {type(error).__name__}: {error}")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from dlfp_edge.clock import Clock
@@ -30,9 +31,11 @@ from dlfp_edge.state import State
 from dlfp_edge.stopper import Stopper
 from dlfp_edge.task import Class, Finish, OnFinish, OnToken, TaskRecord, TaskSpec
 from dlfp_edge.trace import Counters, Snapshot, StepRecord
+from dlfp_edge.watchdog import Watchdog
 
 NO_PROGRESS_S = 60.0
 MOST_MESSAGES = 100
+_log = logging.getLogger(__name__)
 
 
 class Engine:
@@ -59,6 +62,8 @@ class Engine:
         self._starter = Starter(self._state, topology)
         self._committer = Committer(self._state)
         self._stopper = Stopper(self._state)
+        self._watchdog = Watchdog(self._state, self._say)
+        self._log_lanes()
         for message in getattr(runtime, "messages", ()):
             self._say(message)
         self._lock = threading.Lock()
@@ -172,6 +177,7 @@ class Engine:
             kv_cells=sum(lane.cells for lane in lanes.all),
             last_gap_s=state.last_gap_s,
             messages=tuple(self.messages),
+            stuck=self._watchdog.stuck(self.clock.now()),
         )
 
     def close(self) -> None:
@@ -209,6 +215,7 @@ class Engine:
             while not self._drained():
                 self._turn()
         except BaseException as error:  # nobody else would learn that the loop has ended
+            _log.error("the engine failed", exc_info=True)
             self.failure = error if isinstance(error, Exception) else RuntimeFailure(repr(error))
             self._fail(self.failure)
         self._shut()
@@ -240,10 +247,13 @@ class Engine:
             return
         for result in self.runtime.wait(self._next_wake(self.clock.now())):
             self._committer.commit(result, self.on_step)
-        self._stopper.enforce_bounds(self.clock.now())
+        now = self.clock.now()
+        self._stopper.enforce_bounds(now)
+        self._watchdog.look(now)
 
     def _next_wake(self, now: float) -> float | None:
-        times = [t for t in (self._delivery.next_due(), self._stopper.next_wake(now)) if t is not None]
+        due = (self._delivery.next_due(), self._stopper.next_wake(now), self._watchdog.next_wake())
+        times = [t for t in due if t is not None]
         with self._lock:
             if self._timers:
                 times.append(self._timers[0][0])
@@ -283,8 +293,10 @@ class Engine:
             task, match = found
             try:
                 lane.admit(task, match, now)
+                _log.debug("task %s admitted to the %s lane", task.request_id, lane.name)
             except Exception as error:  # what a caller gave must not stop the others
                 self._delivery.finish(task, Finish.ERROR, now, f"the runtime refused the task: {error}")
+                _log.error("task %s was refused by the runtime", task.request_id, exc_info=True)
             admitted = True
         return admitted
 
@@ -342,6 +354,7 @@ class Engine:
 
     def _ended(self, task: Task) -> None:
         self._live.pop(task.request_id, None)
+        _log_end(task.record)
         if task.spec.task_class is Class.BACKGROUND and task.record.finish in (Finish.STOP, Finish.LENGTH):
             self._background_finished += 1
 
@@ -384,6 +397,21 @@ class Engine:
             self._inbox.append(action)
         self.runtime.wake()
 
-    def _say(self, message: str) -> None:
+    def _log_lanes(self) -> None:
+        for lane in self._lanes.all:
+            limits = {member.value: limit for member, limit in lane.limits.items()}
+            fields = {"setting": self.controller_name, "priority": lane.lane.spec.priority.value, "tasks": limits}
+            _log.info("lane %s opened: %d KV cells", lane.name, lane.cells, extra={"fields": fields})
+
+    def _say(self, message: str, fields: Mapping[str, object] | None = None) -> None:
         if message not in self.messages and len(self.messages) < MOST_MESSAGES:
             self.messages.append(message)
+            _log.warning("%s", message, extra={"fields": fields})
+
+
+def _log_end(record: TaskRecord) -> None:
+    level = logging.ERROR if record.finish is Finish.ERROR else logging.DEBUG
+    if _log.isEnabledFor(level) and record.finish is not None:
+        fields = {"prompt_tokens": record.prompt_tokens, "output_tokens": len(record.output_token_ids)}
+        why = f": {record.error}" if record.error else ""
+        _log.log(level, "task %s ended, %s%s", record.request_id, record.finish.value, why, extra={"fields": fields})

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from dlfp_edge.device import Device
 from dlfp_edge.errors import MissingExtra, UsageError, hint
-from dlfp_edge.runtime import RuntimeProvider
+from dlfp_edge.runtime import LoadOptions, Runtime, RuntimeProvider
+
+_log = logging.getLogger(__name__)
 
 
 def runtime_names() -> list[str]:
@@ -21,6 +25,26 @@ def runtime_provider(name: str) -> RuntimeProvider:
         if entry.name == name:
             return cast(RuntimeProvider, _load(entry))
     raise UsageError(f"unknown runtime '{name}': {hint(name, runtime_names(), 'installed are', cutoff=0.4)}")
+
+
+def load(name: str, options: LoadOptions) -> Runtime:
+    """Load a model on a runtime. Raises UsageError with one line that says what is wrong."""
+    began = time.monotonic()
+    runtime = runtime_provider(name).load(options)
+    caps = runtime.capabilities
+    fields = {
+        "runtime": name,
+        "model": None if options.model is None else str(options.model),
+        "seconds": round(time.monotonic() - began, 3),
+        "decode_threads": caps.decode_threads,
+        "prefill_threads": caps.prefill_threads,
+        "decode_s_by_threads": dict(caps.decode_s_by_threads),
+        "prefill_tokens_per_s": caps.prefill_tokens_per_s,
+        "priority": caps.priority,
+        "priority_effective": caps.priority_effective,
+    }
+    _log.info("model loaded", extra={"fields": fields})
+    return runtime
 
 
 def detect_device() -> Device:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from dlfp_edge.clock import Clock
 from dlfp_edge.errors import UsageError
@@ -348,6 +348,18 @@ class Lane(Protocol):
 
     def shut(self) -> None:
         """Interrupt what runs, stop the driver and free the context."""
+        ...
+
+
+@runtime_checkable
+class ReportsThreads(Protocol):
+    """A lane that can say what its threads do; not every system tells."""
+
+    def thread_states(self) -> Mapping[str, int] | None:
+        """How many of the lane's compute threads are "ready" (on a CPU or waiting for one), "disk" or "asleep".
+
+        None where the system does not say.
+        """
         ...
 
 

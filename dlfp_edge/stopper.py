@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from dlfp_edge.handle import Task
 from dlfp_edge.lane_state import Flight, LaneState
 from dlfp_edge.runtime import Interruptible
@@ -13,6 +15,7 @@ PREEMPT_S = 0.015
 """A step with less than this left is let finish."""
 
 BACKSTOP_WINDOW_S = 10.0
+_log = logging.getLogger(__name__)
 
 
 class Stopper:
@@ -65,6 +68,7 @@ class Stopper:
         flight.backstopped = True
         self._state.counters.backstops += 1
         self._state.backstops.append(now)
+        _log.debug("backstop: a step of the %s lane is past its bound", lane.name)
         if self._state.shared:
             lane.decode_only = self._interrupt(lane, flight, now)
         else:
@@ -117,5 +121,6 @@ class Stopper:
         if self._state.caps.interruptible is Interruptible.NO or flight.interrupted_at is not None:
             return False
         flight.interrupted_at = now
+        _log.debug("step %d of the %s lane is told to stop", flight.handle, lane.name)
         lane.lane.interrupt(flight.handle)
         return True

@@ -74,6 +74,15 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class StuckStep:
+    """A step that runs far longer than predicted, or was told to stop and has not."""
+
+    lane: str
+    ran_s: float
+    predicted_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The engine at one moment, for a live view. `budget` is the cap in tokens or the background's share in threads."""
 
@@ -94,3 +103,4 @@ class Snapshot:
     kv_cells: int
     last_gap_s: float | None
     messages: tuple[str, ...] = ()
+    stuck: tuple[StuckStep, ...] = ()

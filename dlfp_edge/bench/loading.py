@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from dlfp_edge.plugins import detect_device, runtime_provider
+from dlfp_edge.plugins import detect_device, load
 from dlfp_edge.runtime import LoadOptions, Runtime
 
 
@@ -20,7 +20,8 @@ def load_runtime(
 ) -> Runtime:
     """Load a model on every CPU this process may use. Raises UsageError with one line that says what is wrong."""
     cpu = detect_device().cpu()
-    return runtime_provider(name).load(
+    return load(
+        name,
         LoadOptions(
             model=model,
             cpus=cpu.usable,
@@ -29,5 +30,5 @@ def load_runtime(
             exact=exact,
             seed=seed,
             options=options or {},
-        )
+        ),
     )

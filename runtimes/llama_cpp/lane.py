@@ -189,6 +189,9 @@ class LlamaLane:
     def cpu_s(self) -> float | None:
         return self.workers.cpu_s()
 
+    def thread_states(self) -> Mapping[str, int] | None:
+        return self.workers.states()
+
     def shut(self) -> None:
         with self._lock:
             if self._shut:

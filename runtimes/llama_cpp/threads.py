@@ -105,6 +105,15 @@ def cpu_seconds(thread: int) -> float | None:
     return int(fields[0]) * 1e-9 if fields else None
 
 
+_STATES = {"R": "ready", "D": "disk"}
+
+
+def thread_state(thread: int) -> str | None:
+    """What a thread does: "ready" (on a CPU or waiting for one), "disk" or "asleep"; None where that is not known."""
+    fields = _read(_TASKS / str(thread) / "stat").rpartition(")")[2].split()
+    return _STATES.get(fields[0], "asleep") if fields else None
+
+
 def _process_threads() -> list[int]:
     return [thread.id for thread in psutil.Process().threads()]
 

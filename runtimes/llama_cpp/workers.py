@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from dlfp_edge.runtime import Priority
 
 from .executor import DirectExecutor, Executor, IdleExecutor, idle_executor_supported
 from .priority import ThreadPriority
-from .threads import ThreadFinder, cpu_seconds, set_affinity
+from .threads import ThreadFinder, cpu_seconds, set_affinity, thread_state
 
 Say = Callable[[str], None]
 
@@ -92,6 +93,12 @@ class Workers:
         with self._lock:
             self._note_cpu()
             return sum(self._used_s.values()) if self._used_s else None
+
+    def states(self) -> Counter[str] | None:
+        """How many threads do what, see `thread_state`; None where the system does not say."""
+        with self._lock:
+            known = list(self._known)
+        return Counter(state for state in map(thread_state, known) if state is not None) or None
 
     def describe(self) -> dict[str, Any]:
         """What was asked of the system and what it says it did, per thread."""
