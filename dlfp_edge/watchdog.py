@@ -105,9 +105,10 @@ class Watchdog:
         got = None
         if watch.looked_at is not None and watch.looked_at < now and used_s is not None and watch.used_s is not None:
             got = (used_s - watch.used_s) / (now - watch.looked_at)
+        size = f"{_count(len(flight.parts), 'segment')}, {_count(flight.total_tokens, 'token')}"
         self._say(
             f"a step of the {lane.name} lane {what}: it has run for {ran_s:.0f} s, predicted were "
-            f"{flight.predicted_s:.2g} s ({_count(len(flight.parts), 'segment')}, {_count(flight.total_tokens, 'token')}); "
+            f"{flight.predicted_s:.2g} s ({size}); "
             f"{likely_cause(got, states, low=lane.lane.spec.priority is Priority.LOWEST)}",
             {
                 "lane": lane.name,
