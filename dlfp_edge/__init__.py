@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dlfp_edge.api import Edge, open_engine
-from dlfp_edge.engine import Engine
-from dlfp_edge.errors import DlfpError, EngineClosed, QueueFull, UsageError
-from dlfp_edge.handle import Task, Token
-from dlfp_edge.runtime import Sampling
-from dlfp_edge.settings import Settings
-from dlfp_edge.task import Class, Finish, TaskRecord, TaskSpec
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dlfp_edge.api import Edge, open_engine
+    from dlfp_edge.engine import Engine
+    from dlfp_edge.errors import DlfpError, EngineClosed, QueueFull, UsageError
+    from dlfp_edge.handle import Task, Token
+    from dlfp_edge.runtime import Sampling
+    from dlfp_edge.settings import Settings
+    from dlfp_edge.task import Class, Finish, TaskRecord, TaskSpec
 
 __all__ = [
     "Class",
@@ -27,3 +31,22 @@ __all__ = [
     "UsageError",
     "open_engine",
 ]
+
+# Imported when asked for: the command must be able to answer Ctrl-C before everything is there.
+_HOMES = {
+    "api": ("Edge", "open_engine"),
+    "engine": ("Engine",),
+    "errors": ("DlfpError", "EngineClosed", "QueueFull", "UsageError"),
+    "handle": ("Task", "Token"),
+    "runtime": ("Sampling",),
+    "settings": ("Settings",),
+    "task": ("Class", "Finish", "TaskRecord", "TaskSpec"),
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        for module, names in _HOMES.items():
+            if name in names:
+                return getattr(import_module(f"dlfp_edge.{module}"), name)
+        raise AttributeError(f"module 'dlfp_edge' has no attribute '{name}'")

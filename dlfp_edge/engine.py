@@ -36,6 +36,8 @@ from dlfp_edge.watchdog import Watchdog
 NO_PROGRESS_S = 60.0
 MOST_MESSAGES = 100
 _log = logging.getLogger(__name__)
+logging.getLogger("dlfp_edge").addHandler(logging.NullHandler())
+"""Without it Python would print warnings: whoever embeds an engine reads `Engine.messages`, or sets logging up."""
 
 
 class Engine:

@@ -249,12 +249,14 @@ def soak(
 @contextmanager
 def _loaded(name: str, model: Path | None, out: Path, exact: bool = False) -> Iterator[Runtime]:
     from dlfp_edge.bench.loading import load_runtime
+    from dlfp_edge.cli.logs import keep_log_in
 
     known_runtime(name)
     existing_model(model)
     with output_directory(out):
         note(f"loading {model or 'the embedded model'}, probing threads…" if name == _LLAMA else f"setting up {name}…")
         with closing(load_runtime(name, model, exact=exact)) as runtime:
+            keep_log_in(out)
             yield runtime
 
 

@@ -67,6 +67,7 @@ def compare(
     Ctrl-C ends with the rounds done so far.
     """
     from dlfp_edge.bench.loading import load_runtime
+    from dlfp_edge.cli.logs import keep_log_in
     from dlfp_edge.experiment.compare import Comparer
     from dlfp_edge.experiment.workload import load_workload
     from dlfp_edge.plugins import detect_device
@@ -98,6 +99,7 @@ def compare(
             progress=note,
         )
         note(f"{comparer.windows} windows of {window_s:g} s: about {_minutes(comparer.windows * window_s)}")
+        keep_log_in(out)
         with stops_on_interrupt(comparer.stop) as interruption:
             result = comparer.run(written.save)
         simulated = loaded.clock.name == "virtual"

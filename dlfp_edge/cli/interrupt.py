@@ -11,7 +11,8 @@ from types import FrameType
 
 INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_SHOW_CURSOR = "\x1b[?25h\n"
+_RESTORE = "\x1b[?2026l\x1b[?7h\x1b[?25h\n"
+"""Undoes what a picture sets: its frame held back, no wrapping, no cursor."""
 
 
 class Interruption:
@@ -30,7 +31,7 @@ def stops_on_interrupt(stop: Callable[[], None]) -> Iterator[Interruption]:
     def handle(number: int, _frame: FrameType | None) -> None:
         if interruption.asked:
             if sys.stderr.isatty():
-                os.write(sys.stderr.fileno(), _SHOW_CURSOR.encode())
+                os.write(sys.stderr.fileno(), _RESTORE.encode())
             os._exit(128 + number)
         interruption.asked, interruption.code = True, 128 + number
         stop()

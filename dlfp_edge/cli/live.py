@@ -1,31 +1,32 @@
 """What a person sees while a run goes on: a picture on a terminal, plain lines elsewhere, or nothing.
 
-Rendering holds the interpreter's lock, so a picture is drawn at most eight times a second and from plain strings only.
+Rendering holds the interpreter's lock, which the engine needs for every step, so a picture is drawn less than seven
+times a second, its parts one after another with the lock offered in between.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from dlfp_edge.cli.output import note
+from dlfp_edge.cli.output import note, notes_in_picture
 from dlfp_edge.cli.transcript import Transcript
 from dlfp_edge.trace import Snapshot
 
 if TYPE_CHECKING:
-    from rich.live import Live
-
+    from dlfp_edge.cli.painter import Painter
     from dlfp_edge.cli.panels import Frame
 
 _PICTURE_INTERVAL_S = 0.15
 _LINE_INTERVAL_S = 5.0
-_NOTICE_INTERVAL_S = 0.5
 _RATE_WINDOW = 40
+_KEPT_NOTICES = 500
 
 
 class Watched(Protocol):
@@ -70,11 +71,14 @@ def progress_bar() -> Iterator[Callable[[float, str], None]]:
 
 
 def picture_possible() -> bool:
-    """Whether pictures can be drawn: stderr is a terminal that understands them."""
+    """Whether pictures can be drawn: stderr is a terminal, not only called one, and it has the characters."""
     from rich.console import Console
 
+    if sys.stderr is None or not sys.stderr.isatty():
+        return False
     console = Console(stderr=True)
-    return console.is_terminal and not console.is_dumb_terminal
+    able = console.is_terminal and not console.is_dumb_terminal and not console.legacy_windows
+    return able and console.encoding.startswith("utf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +94,17 @@ class Scene:
         return "simulated, " if self.simulated else ""
 
 
-class _Periodic:
-    """Shows something every `interval_s` from a thread of its own until the block ends, and once more then."""
+class View:
+    """Looks at the engine every `interval_s` from a thread of its own until the block ends, and once more then."""
 
     interval_s: float
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, engine: Watched, transcript: Transcript, scene: Scene) -> None:
+        self._engine = engine
+        self._transcript = transcript
+        self._scene = scene
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="dlfp-view", daemon=True)
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -114,34 +121,6 @@ class _Periodic:
     def _loop(self) -> None:
         while not self._stop.wait(self.interval_s):
             self.show()
-
-
-class View(_Periodic):
-    """Looks at the engine every so often from a thread of its own, until the block ends."""
-
-    def __init__(self, engine: Watched, transcript: Transcript, scene: Scene) -> None:
-        super().__init__("dlfp-view")
-        self._engine = engine
-        self._transcript = transcript
-        self._scene = scene
-
-
-class Notices(_Periodic):
-    """Says each new message of the engine once, until the block ends."""
-
-    interval_s = _NOTICE_INTERVAL_S
-
-    def __init__(self, engine: Watched) -> None:
-        super().__init__("dlfp-notices")
-        self._engine = engine
-        self._said: set[str] = set()
-
-    def show(self) -> None:
-        """Say what is new."""
-        for message in self._engine.snapshot().messages:
-            if message not in self._said:
-                self._said.add(message)
-                note(f"note: {message}")
 
 
 class LineView(View):
@@ -161,7 +140,7 @@ class LineView(View):
 
 
 class PictureView(View):
-    """A picture that is redrawn in place."""
+    """A picture that is redrawn in place. What is noted meanwhile is shown in it, and said below it at the end."""
 
     interval_s = _PICTURE_INTERVAL_S
 
@@ -170,30 +149,36 @@ class PictureView(View):
         self._started_s: float | None = None
         self._foreground = Rate()
         self._background = Rate()
-        self._live: Live | None = None
+        self._notices: deque[str] = deque(maxlen=_KEPT_NOTICES)
+        self._over = ExitStack()
+        self._painter: Painter | None = None
 
     def __enter__(self) -> None:
-        from rich.console import Console
-        from rich.live import Live
+        from dlfp_edge.cli.painter import Painter
 
-        console = Console(stderr=True, highlight=False)
-        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop", redirect_stdout=False)
-        self._live.start()
+        self._painter = Painter()
+        self._over.enter_context(notes_in_picture(self._notices.append))
         super().__enter__()
 
     def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)
-        if self._live is not None:
-            self._live.stop()
+        if self._painter is not None:
+            self._painter.leave()
+        self._over.close()
+        for message in self._notices:
+            note(message)
 
     def show(self) -> None:
         from dlfp_edge.cli.panels import render
 
-        if self._live is None:
+        if self._painter is None:
             return
-        size = self._live.console.size
-        frame = self.frame(size.width * size.height)
-        self._live.update(render(frame, size.width, size.height - 1), refresh=True)
+        columns, rows = self._painter.size()
+        frame = self.frame(columns * rows)
+        time.sleep(0)  # offers the interpreter's lock to the engine
+        lines = render(frame, columns, rows - 1)
+        time.sleep(0)
+        self._painter.draw(lines, columns)
 
     def frame(self, characters: int) -> Frame:
         """What the next picture shows."""
@@ -208,9 +193,11 @@ class PictureView(View):
             text=self._transcript.tail(characters),
             title=self._scene.prefix + (self._transcript.label or "waiting for the foreground"),
             gaps_s=list(self._transcript.gaps_s),
+            pace=self._transcript.pace,
             elapsed_s=snapshot.now - self._started_s,
             foreground_rate=self._foreground.per_second(snapshot.now, self._transcript.tokens),
             background_rate=self._background.per_second(snapshot.now, snapshot.background_prompt_tokens),
+            notices=() if self._stop.is_set() else list(self._notices),
         )
 
 
@@ -234,4 +221,4 @@ def choose_view(quiet: bool, as_json: bool) -> ViewFactory | None:
     """The view that fits where stderr goes; None shows nothing."""
     if quiet:
         return None
-    return PictureView if not as_json and sys.stderr.isatty() and picture_possible() else LineView
+    return PictureView if not as_json and picture_possible() else LineView

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from dlfp_edge.cli import bench, compare, models, run
+from dlfp_edge.cli.options import path_argument
 from dlfp_edge.cli.output import discard, note
 from dlfp_edge.errors import DlfpError, UsageError
 
@@ -30,7 +33,23 @@ app.add_typer(bench.app, name="bench")
 
 @app.callback(invoke_without_command=True)
 def describe(
-    context: typer.Context, version: bool = typer.Option(False, "--version", help="Print the version.")
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    log_level: Annotated[
+        str | None,
+        typer.Option(
+            envvar="DLFP_EDGE_LOG",
+            metavar="LEVEL",
+            help="How much is logged, to the file and to stderr: debug, info, warning or error. Default: info to the "
+            "file, warning to stderr.",
+        ),
+    ] = None,
+    log_file: Annotated[
+        Path | None,
+        typer.Option(
+            parser=path_argument, metavar="PATH", help="Append the log to this file. Default: log.jsonl in --out."
+        ),
+    ] = None,
 ) -> None:
     """One language model answers someone who is watching and works through documents, at the same time.
 
@@ -49,6 +68,10 @@ def describe(
         typer.echo(f"{PROGRAM} {installed_version('dlfp-edge')}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
+    else:
+        from dlfp_edge.cli import logs
+
+        context.call_on_close(logs.start(log_level or None, log_file).close)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,6 +134,8 @@ def _fail(error: Exception, code: int) -> int:
         return _report("interrupted", INTERRUPTED)
     format_message = getattr(error, "format_message", None)
     message = format_message() if format_message else str(error)
+    if "No such option: --log-" in message:
+        message += f" (it goes before the command: {PROGRAM} --log-level debug run)"
     if not isinstance(error, DlfpError) and format_message is None:
         message = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return _report(" ".join(message.split()), code)

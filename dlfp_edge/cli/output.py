@@ -6,23 +6,49 @@ import contextlib
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from dlfp_edge.cli.cells import printable
 from dlfp_edge.errors import RuntimeFailure
 from dlfp_edge.experiment.artefacts import write_json
 from dlfp_edge.experiment.jsonlines import to_json
 
 _PIPE_WIDTH = 160
+_picture: Callable[[str], None] | None = None
 
 
 def note(message: str) -> None:
-    """Say something on the way to the result."""
+    """Say something on the way to the result; while a picture is up, in it."""
+    if _picture is not None:
+        _picture(message)
+        return
     try:
-        print(message, file=sys.stderr, flush=True)
+        print(_for(sys.stderr, message), file=sys.stderr, flush=True)
     except OSError:
         discard(sys.stderr)
+
+
+@contextlib.contextmanager
+def notes_in_picture(take: Callable[[str], None]) -> Iterator[None]:
+    """Hand notes to a picture during the block: lines of others would tear it."""
+    global _picture
+    _picture = take
+    try:
+        yield
+    finally:
+        _picture = None
+
+
+def picture_is_up() -> bool:
+    """Whether notes go to a picture."""
+    return _picture is not None
+
+
+def _for(stream: TextIO, text: str) -> str:
+    """Text as a stream may have it: on a terminal, without what terminals obey."""
+    return printable(text) if stream.isatty() else text
 
 
 def discard(stream: TextIO) -> None:
@@ -60,9 +86,9 @@ def save(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def print_text(title: str, text: str) -> None:
-    """Text of a model's or a user's on stdout, as it is."""
+    """Text of a model's or a user's on stdout: as it is, and on a terminal without what terminals obey."""
     with _to_stdout():
-        print(f"{title}\n{text}")
+        print(_for(sys.stdout, f"{title}\n{text}"))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -2,161 +2,237 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from statistics import median
 
-from rich.cells import cell_len
 from rich.text import Text
 
+from dlfp_edge.cli.cells import cut, printable, width, wrap
 from dlfp_edge.trace import Snapshot
 
 _BARS = "▁▂▃▄▅▆▇█"
-_STATUS_ROWS = 6
-_MOST_TEXT_ROWS = 18
+_MOST_COLUMNS = 110
+"""Wider lines are hard to read."""
+
+_MOST_TEXT_ROWS, _LEAST_TEXT_ROWS = 18, 3
 _LABEL_WIDTH = 12
-_NARROW = 48
+_NARROW = 52
+_TALL = 16
+"""Rows from which on the gaps have two of them, with the target between."""
+
+_NOTICES = 2
+_MOST_BAR = 40
+_LATE_S = 0.015
+"""A paced token is late when its gap is longer than the pace by more than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Everything one picture shows. `documents` is how many background tasks there will be; None where that is open."""
+    """Everything one picture shows.
+
+    `documents` is how many background tasks there will be; None where that is open. `gaps_s` are those that readers
+    saw, `pace` at how many tokens a second they are shown (None: as they come). `notices` are what was said meanwhile.
+    """
 
     snapshot: Snapshot
     documents: int | None
     text: str
     title: str
     gaps_s: Sequence[float]
+    pace: float | None
     elapsed_s: float
     foreground_rate: float
     background_rate: float
+    notices: Sequence[str] = ()
+
+    @property
+    def limit_s(self) -> float | None:
+        """The longest gap that is as wanted."""
+        return self.snapshot.target_s if self.pace is None else 1 / self.pace + _LATE_S
 
 
-def render(frame: Frame, width: int, height: int) -> Text:
-    """The whole picture, at most `height` rows of at most `width` cells."""
-    rows = min(_MOST_TEXT_ROWS, max(2, height - _STATUS_ROWS - 2))
-    lines = [_rule(f"{frame.title}  {frame.foreground_rate:.1f} tok/s", f"{frame.elapsed_s:.0f} s", width)]
-    lines += wrapped_tail(frame.text, width, rows)
-    lines.append(_rule(frame.snapshot.controller, "", width))
-    lines += _status(frame, width)
-    return Text("\n").join(lines[:height])
+def render(frame: Frame, columns: int, rows: int) -> list[Text]:
+    """The whole picture, at most `rows` lines of at most `columns` cells."""
+    columns = max(2, min(columns, _MOST_COLUMNS))
+    status = _most_important(list(_status(frame, columns, tall=rows >= _TALL)), rows - 2 - _LEAST_TEXT_ROWS)
+    text_rows = max(_LEAST_TEXT_ROWS, min(_MOST_TEXT_ROWS, rows - len(status) - 2))
+    lines = [_rule(frame.title, f"{frame.elapsed_s:,.0f} s", columns)]
+    lines += wrapped_tail(frame.text, columns, text_rows)
+    lines += [_rule(frame.snapshot.controller, _wanted(frame), columns), *status]
+    return lines[: max(1, rows)]
 
 
-def wrapped_tail(text: str, width: int, rows: int) -> list[Text]:
-    """The last `rows` lines of text broken at words to `width` cells, filled up with empty lines."""
+def wrapped_tail(text: str, columns: int, rows: int) -> list[Text]:
+    """The last `rows` lines of text broken at words to `columns` cells, filled up with empty lines."""
     lines: list[str] = []
-    for paragraph in text[-rows * width :].splitlines():
-        lines += _wrap(paragraph, width)
+    for paragraph in printable(text.rstrip()[-rows * columns :]).split("\n"):
+        lines += wrap(paragraph, columns)
     shown = lines[-rows:] + [""] * (rows - len(lines))
     return [Text(line, style="bold cyan" if line.startswith("▸") else "") for line in shown]
 
 
-def sparkline(values: Sequence[float], target: float | None, width: int) -> Text:
-    """The newest values as bars; the middle of the scale is the target, and what exceeds it is red."""
-    newest = list(values)[-width:]
-    top = 2 * target if target else max(newest, default=1.0) or 1.0
+def sparkline(values: Sequence[float], limit: float | None, columns: int) -> Text:
+    """The newest values as bars; the middle of the scale is the limit, and what exceeds it is red."""
+    newest = values[-columns:]
+    top = 2 * limit if limit else max(newest, default=1.0) or 1.0
+    return _coloured([(_bar(value / top), _over(value, limit)) for value in newest])
+
+
+def tall_sparkline(values: Sequence[float], limit: float, columns: int) -> tuple[Text, Text]:
+    """The same in two rows, with the limit between them."""
+    newest = values[-columns:]
+    upper = [(_bar(value / limit - 1) if value > limit else " ", True) for value in newest]
+    return _coloured(upper), _coloured([(_bar(value / limit), value > limit) for value in newest])
+
+
+def progress_bar(done: float, total: float, columns: int) -> Text:
+    """How much of a whole is done."""
+    filled = min(columns, round(columns * done / total)) if total else 0
+    return Text.assemble(("━" * filled, "green"), ("─" * (columns - filled), "dim"))
+
+
+def _bar(share: float) -> str:
+    return _BARS[max(0, min(len(_BARS) - 1, int(share * len(_BARS))))]
+
+
+def _over(value: float, limit: float | None) -> bool:
+    return limit is not None and value > limit
+
+
+def _coloured(bars: Sequence[tuple[str, bool]]) -> Text:
     line = Text()
-    for over, run in groupby(newest, lambda value: bool(target and value > target)):
-        bars = "".join(_BARS[min(len(_BARS) - 1, int(value / top * len(_BARS)))] for value in run)
-        line.append(bars, style="red" if over else "green")
+    for over, run in groupby(bars, lambda bar: bar[1]):
+        line.append("".join(bar for bar, _ in run), style="red" if over else "green")
     return line
 
 
-def progress_bar(done: int, total: int, width: int) -> Text:
-    """How much of the work is done."""
-    filled = round(width * done / total) if total else 0
-    return Text("━" * filled, style="green") + Text("─" * (width - filled), style="dim")
+_Row = tuple[int, Text]
+"""A line and its place among those that stay where there is no room for all: 0 is the last to go."""
 
 
-def _status(frame: Frame, width: int) -> list[Text]:
-    room = max(4, width - _LABEL_WIDTH)
-    lines = [
-        _labelled("gaps", _gaps(frame, room), width),
-        _labelled("background", _background(frame, room), width),
-        _labelled("given", _given(frame.snapshot), width),
-        _labelled("running", _queues(frame.snapshot, room), width),
-    ]
-    for message in frame.snapshot.messages[-1:]:
-        lines += [Text(line, style="yellow") for line in _wrap(message, width)[:2]]
-    return lines
+def _most_important(rows: list[_Row], most: int) -> list[Text]:
+    kept = sorted(range(len(rows)), key=lambda index: rows[index][0])[: max(0, most)]
+    return [rows[index][1] for index in sorted(kept)]
 
 
-def _gaps(frame: Frame, room: int) -> Text:
-    words = " -" if not frame.gaps_s else f" {frame.gaps_s[-1] * 1000:.0f} ms"
-    target, alone = frame.snapshot.target_s, frame.snapshot.decode_only_s
-    if target is not None:
-        words += f", target {target * 1000:.0f}"
+def _status(frame: Frame, columns: int, *, tall: bool) -> Iterator[_Row]:
+    snapshot, room = frame.snapshot, max(2, columns - _LABEL_WIDTH)
+    for step in snapshot.stuck:
+        what = step.lane if room < _NARROW else f"a step of the {step.lane} lane has run for"
+        words = f"{what} {step.ran_s:,.0f} s, predicted {step.predicted_s:.2g} s"
+        yield 0, _labelled("stuck", Text(cut(words, room), style="bold red"), columns)
+    yield from _gaps(frame, room, columns, tall=tall)
+    yield 4, _labelled("answers", _answers(frame, room), columns)
+    if frame.documents != 0:
+        yield 2, _labelled("documents", _documents(frame, room), columns)
+        yield 6, _labelled("given", Text(cut(_given(snapshot), room)), columns)
+    yield 7, _labelled("KV cache", _memory(snapshot, room), columns)
+    for message in frame.notices[-_NOTICES:]:
+        first, *rest = wrap(_one_line(message), columns)
+        yield 3, Text(first, style="yellow")
+        if rest:
+            yield 5, Text(cut(" ".join(rest), columns), style="yellow")
+
+
+def _gaps(frame: Frame, room: int, columns: int, *, tall: bool) -> Iterator[_Row]:
+    if not frame.gaps_s:
+        yield 1, _labelled("gaps", Text("no two tokens yet"), columns)
+        return
+    first, second = _gap_words(frame, room)
+    bars = max(4, min(60, room - max(width(first), width(second)) - 2))
+    limit = frame.limit_s
+    if tall and limit:
+        for importance, label, line, words in zip(
+            (8, 1), ("", "gaps"), tall_sparkline(frame.gaps_s, limit, bars), (second, first), strict=True
+        ):
+            yield importance, _labelled(label, _beside(line, words, bars, room), columns)
+        return
+    yield 1, _labelled("gaps", _beside(sparkline(frame.gaps_s, limit, bars), first, bars, room), columns)
+
+
+def _gap_words(frame: Frame, room: int) -> tuple[str, str]:
+    """The newest gap against what is wanted, and what the gaps of late were like."""
+    gaps, limit, alone = frame.gaps_s, frame.limit_s, frame.snapshot.decode_only_s
+    first = f"{gaps[-1] * 1000:.0f} ms"
+    if frame.snapshot.target_s is not None and frame.pace is None:
+        first += f", target {frame.snapshot.target_s * 1000:.0f}"
     if alone is not None and room >= _NARROW:
-        words += f", alone {alone * 1000:.0f}"
-    return sparkline(frame.gaps_s, target, max(4, min(60, room - len(words)))) + Text(words)
+        first += f", alone {alone * 1000:.0f}"
+    second = f"longest {max(gaps) * 1000:.0f}"
+    if room >= _NARROW:
+        second = f"p50 {median(gaps) * 1000:.0f}, {second}"
+    over = sum(1 for gap in gaps if _over(gap, limit))
+    return first, second if limit is None else f"{second}, {over} over"
 
 
-def _background(frame: Frame, room: int) -> Text:
-    done, total = frame.snapshot.background_finished, frame.documents
+def _beside(line: Text, words: str, bars: int, room: int) -> Text:
+    line.append(" " * max(0, bars - len(line.plain)))
+    return line + Text(cut(f"  {words}", max(0, room - bars)))
+
+
+def _answers(frame: Frame, room: int) -> Text:
+    snapshot = frame.snapshot
+    running, waiting = snapshot.foreground_running, snapshot.foreground_queued
+    where = f"{running} run, {waiting} wait" if room < _NARROW else f"{running} running, {waiting} waiting"
+    return Text(cut(f"{frame.foreground_rate:.1f} tok/s, {where}", room))
+
+
+def _documents(frame: Frame, room: int) -> Text:
+    snapshot, total = frame.snapshot, frame.documents
+    done = snapshot.background_finished
+    where = f", {snapshot.background_running} running, {snapshot.background_queued} waiting"
     rate = f", {frame.background_rate:,.0f} prompt tok/s"
     if total is None:
-        return Text(f"{done} done{rate}")
-    words = f" {done} of {total} done{rate}" if room >= _NARROW else f" {done}/{total}"
-    return progress_bar(done, total, max(4, min(60, room - len(words)))) + Text(words)
+        return Text(cut(f"{done} done{where}{rate if room >= _NARROW else ''}", room))
+    words = f"  {done} of {total}" if room < _NARROW else f"  {done} of {total} done{where}{rate}"
+    bars = max(4, min(_MOST_BAR, room - width(words)))
+    return progress_bar(done, total, bars) + Text(cut(words, max(0, room - bars)))
 
 
-def _given(snapshot: Snapshot) -> Text:
+def _given(snapshot: Snapshot) -> str:
     if snapshot.budget is None:
-        return Text("no limit")
-    unit = "threads to background" if snapshot.placement == "lanes" else "tokens beside a decode"
-    return Text(f"{snapshot.budget:.4g} {unit}")
+        return "no limit"
+    count = f"{snapshot.budget:.3g}"
+    noun = "thread" if snapshot.placement == "lanes" else "token"
+    where = "to the background" if snapshot.placement == "lanes" else "beside a decode"
+    return f"{count} {noun}{'' if count == '1' else 's'} {where}"
 
 
-def _queues(snapshot: Snapshot, room: int) -> Text:
-    used = f"{100 * snapshot.kv_used / snapshot.kv_cells:.0f}%" if snapshot.kv_cells else "-"
-    running = (snapshot.foreground_running, snapshot.background_running)
-    waiting = (snapshot.foreground_queued, snapshot.background_queued)
-    if room < _NARROW:
-        return Text(f"{running[0]}+{running[1]}, wait {waiting[0]}+{waiting[1]}, KV {used}")
-    return Text(
-        f"{running[0]} foreground ({waiting[0]} waiting), {running[1]} background ({waiting[1]} waiting), KV {used}"
-    )
+def _memory(snapshot: Snapshot, room: int) -> Text:
+    if not snapshot.kv_cells:
+        return Text("-")
+    words = f"  {100 * snapshot.kv_used / snapshot.kv_cells:.0f}%"
+    words += f" of {snapshot.kv_cells:,} cells" if room >= _NARROW else ""
+    bars = max(4, min(_MOST_BAR, room - width(words)))
+    return progress_bar(snapshot.kv_used, snapshot.kv_cells, bars) + Text(cut(words, max(0, room - bars)))
 
 
-def _labelled(label: str, content: Text, width: int) -> Text:
-    return _cut(Text(f"{label:<{_LABEL_WIDTH}}", style="dim") + content, width)
+def _wanted(frame: Frame) -> str:
+    if frame.pace is not None:
+        return f"shown at {frame.pace:g} tok/s"
+    target = frame.snapshot.target_s
+    return "no target" if target is None else f"target {target * 1000:.0f} ms"
 
 
-def _rule(left: str, right: str, width: int) -> Text:
-    line = Text("── ", style="dim") + Text(left, style="bold")
-    end = f" {right} ──" if right else ""
-    fill = width - cell_len(line.plain) - len(end) - 1
-    return _cut(line + Text(f" {'─' * max(0, fill)}{end}", style="dim"), width)
-
-
-def _cut(line: Text, width: int) -> Text:
-    line.truncate(width, overflow="ellipsis")
+def _labelled(label: str, content: Text, columns: int) -> Text:
+    line = Text.assemble((f"{label:<{_LABEL_WIDTH}}", "dim"), content)
+    line.truncate(columns)
     return line
 
 
-def _wrap(paragraph: str, width: int) -> list[str]:
-    """Break at spaces, and inside a word that is wider than the line."""
-    lines, line, used = [], "", 0
-    for word in paragraph.split(" "):
-        size = cell_len(word)
-        if line and used + 1 + size > width:
-            lines.append(line)
-            line, used = "", 0
-        while size > width:
-            head = _fitting(word, width)
-            lines.append(word[:head])
-            word = word[head:]
-            size = cell_len(word)
-        line, used = (f"{line} {word}", used + 1 + size) if line else (word, size)
-    return [*lines, line]
+def _rule(left: str, right: str, columns: int) -> Text:
+    """A line across with words at both ends; the right ones go first where there is no room."""
+    if columns < width(right) + 20:
+        right = ""
+    end = f" {right} ──" if right else ""
+    left = cut(_one_line(left), max(0, columns - len("──  ") - width(end) - 1))
+    fill = max(0, columns - len("──  ") - width(left) - width(end))
+    line = Text.assemble(("── ", "dim"), (left, "bold"), (f" {'─' * fill}{end}", "dim"))
+    line.truncate(columns)
+    return line
 
 
-def _fitting(word: str, width: int) -> int:
-    """How many characters of a word fill at most `width` cells, at least one."""
-    count, used = 0, 0
-    for character in word:
-        used += cell_len(character)
-        if used > width:
-            break
-        count += 1
-    return max(1, count)
+def _one_line(text: str) -> str:
+    return " ".join(printable(text).split())

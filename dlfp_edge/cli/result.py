@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlfp_edge.cli.output import cell, print_table, print_text
+from dlfp_edge.task import Finish
 
 _COLUMNS = ("foreground, ms", "p50", "p99", "max", "count")
 
@@ -25,7 +26,8 @@ def print_answers(answers: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _not_whole(answer: Mapping[str, Any]) -> str:
-    return "" if answer["finish"] in ("stop", "length") else f" [{answer['error'] or answer['finish']}]"
+    finish = Finish(answer["finish"])
+    return "" if finish in (Finish.STOP, Finish.LENGTH) else f" [{answer['error'] or finish.value}]"
 
 
 def latency_rows(summary: Mapping[str, Any]) -> list[tuple[Any, ...]]:

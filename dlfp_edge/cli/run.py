@@ -12,7 +12,7 @@ import typer
 
 from dlfp_edge.cli import options
 from dlfp_edge.cli.interrupt import stops_on_interrupt
-from dlfp_edge.cli.live import Notices, Scene, choose_view, spinner
+from dlfp_edge.cli.live import Scene, choose_view, spinner
 from dlfp_edge.cli.output import note, print_json
 from dlfp_edge.cli.transcript import Transcript
 
@@ -221,10 +221,16 @@ def _execute(order: _Order) -> int:
 
         print_answers(measured.answers)
         print_result(summary, measured.simulated)
-        print(f"files       {order.out}/  ({', '.join(measured.files) or 'nothing could be written'})")
+        print(f"files       {order.out}/  ({', '.join(_written(order, measured)) or 'nothing could be written'})")
     if stopped:
         return measured.interrupted
     return 1 if measured.fault else 0
+
+
+def _written(order: _Order, measured: _Measured) -> list[str]:
+    from dlfp_edge.cli.logs import FILE_NAME
+
+    return [*measured.files, *([FILE_NAME] if (order.out / FILE_NAME).exists() else [])]
 
 
 def _load(order: _Order) -> Runtime:
@@ -262,6 +268,7 @@ class _Measured:
 def _measure(order: _Order, loaded: Runtime, device: Device) -> _Measured:
     """Run the workload and write its files."""
     from dlfp_edge.cli.asked import OWN
+    from dlfp_edge.cli.logs import keep_log_in
     from dlfp_edge.engine import Engine
     from dlfp_edge.experiment.artefacts import Artefacts, request_line
     from dlfp_edge.experiment.manifest import build_manifest
@@ -283,6 +290,7 @@ def _measure(order: _Order, loaded: Runtime, device: Device) -> _Measured:
         virtual = is_virtual(engine)
         with Artefacts(order.out, tokenizer=loaded.tokenizer, report=note, patient=virtual) as artefacts:
             session.artefacts = artefacts
+            keep_log_in(order.out)
             outcome, interrupted = _watch(order, engine, session, transcript)
             manifest = build_manifest(
                 runtime=loaded,
@@ -320,7 +328,6 @@ def _watch(order: _Order, engine: Engine, session: Session, transcript: Transcri
     view = choose_view(order.quiet, order.as_json)
     with (
         stops_on_interrupt(session.stop) as interruption,
-        Notices(engine),
         view(engine, transcript, Scene(documents(order.workload), is_virtual(engine))) if view else nullcontext(),
     ):
         outcome = session.run()

@@ -18,6 +18,7 @@ class Transcript:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.label = ""
         self.tokens = 0
+        self.pace: float | None = None
         self.gaps_s: deque[float] = deque(maxlen=_KEPT_GAPS)
         self._tokenizer = tokenizer
         self._decoders: dict[str, codecs.IncrementalDecoder] = {}
@@ -32,6 +33,7 @@ class Transcript:
             self._decoders[record.request_id] = codecs.getincrementaldecoder("utf-8")("replace")
         if record.request_id != self._newest:
             self._newest, self.label = record.request_id, record.label or "foreground"
+            self.pace = record.pace
             self._pieces.append(f"\n\n▸ {self.label}\n" if self._pieces else f"▸ {self.label}\n")
         self._pieces.append(self._decoders[record.request_id].decode(self._bytes(record.output_token_ids[index])))
         self.tokens += 1

@@ -39,15 +39,15 @@ def encode(value: object) -> Any:
 
 
 class LineFile:
-    """Appends values as lines to an unbuffered binary file, which it owns.
+    """Appends values as lines to an unbuffered binary file, which it owns and which may hold something already.
 
     Once a write has failed, the file is cut back to its last whole line and takes nothing more.
     """
 
-    def __init__(self, file: RawIOBase) -> None:
+    def __init__(self, file: RawIOBase, size: int = 0) -> None:
         self._file = file
         self._pending: list[bytes] = []
-        self._size = 0
+        self._size = size
         self._failed = False
 
     def append(self, value: object) -> None:
