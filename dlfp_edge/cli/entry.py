@@ -25,7 +25,7 @@ def main() -> int:
 def _leave(_number: int, _frame: FrameType | None) -> None:
     """End at once: an exception in the middle of an import can become another one, and there is nothing to lose yet."""
     if sys.stderr is not None:
-        os.write(2, b"dlfp-edge: error: interrupted\n")
+        os.write(2, b"dlfp-edge: interrupted\n")
     os._exit(_INTERRUPTED)
 
 

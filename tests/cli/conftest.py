@@ -28,6 +28,7 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     """The command, run in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DLFP_EDGE_DEBUG", raising=False)
+    monkeypatch.delenv("DLFP_EDGE_LOG", raising=False)
 
     def run(*arguments: str) -> Said:
         code = main(arguments)

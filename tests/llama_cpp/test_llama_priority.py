@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from llama_harness import OpenLane, run_step, segment
 
-from dlfp_edge.runtime import Priority, Runtime, Sampling
+from dlfp_edge.runtime import Priority, ReportsThreads, Runtime, Sampling
 from dlfp_edge.runtimes.llama_cpp.priority import (
     DarwinPriority,
     LinuxPriority,
@@ -20,7 +21,7 @@ from dlfp_edge.runtimes.llama_cpp.priority import (
     WindowsPriority,
     can_restore,
 )
-from dlfp_edge.runtimes.llama_cpp.threads import NewThreads
+from dlfp_edge.runtimes.llama_cpp.threads import NewThreads, thread_state
 from dlfp_edge.runtimes.llama_cpp.workers import Workers
 
 linux_only = pytest.mark.skipif(platform.system() != "Linux", reason="SCHED_IDLE is Linux's")
@@ -170,6 +171,29 @@ def test_new_threads_are_those_that_appear_during_a_step() -> None:
     finder.before_step()
     alive.remove(3)
     assert finder.find() == {4}
+
+
+@linux_only
+def test_what_a_thread_does() -> None:
+    assert thread_state(threading.get_native_id()) == "ready"
+    asleep, stop = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: (asleep.set(), stop.wait(60)))
+    thread.start()
+    asleep.wait(60)
+    deadline = time.monotonic() + 30
+    while thread_state(thread.native_id or 0) != "asleep":
+        assert time.monotonic() < deadline
+    stop.set()
+    thread.join()
+    assert thread_state(2**22 + 1) is None
+
+
+@linux_only
+def test_a_lane_says_what_its_threads_do(tiny_runtime: Runtime, open_lane: OpenLane) -> None:
+    lane = open_lane(tiny_runtime)
+    assert isinstance(lane, ReportsThreads)
+    assert set(lane.thread_states() or {}) <= {"ready", "disk", "asleep"}
+    assert sum((lane.thread_states() or {}).values()) >= 2
 
 
 @linux_only
