@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dlfp_edge.lane_state import Flight, LaneState
-from dlfp_edge.runtime import Priority, ReportsThreads
+from dlfp_edge.runtime import Interruptible, Priority, ReportsThreads
 from dlfp_edge.state import State
 from dlfp_edge.trace import StuckStep
 
@@ -61,8 +61,8 @@ class Watchdog:
             if not watch.stuck and now >= began + limit_s:
                 watch.stuck = True
                 self._report(lane, watch, "is stuck", now - began, now)
-            told = flight.interrupted_at
-            if told is not None and not watch.unstopped and now >= told + UNSTOPPED_S:
+            stop_by, told = self._stop_by(flight), flight.interrupted_at
+            if told is not None and stop_by is not None and not watch.unstopped and now >= stop_by:
                 watch.unstopped = True
                 self._report(lane, watch, f"was told to stop {now - told:.1f} s ago and has not", now - began, now)
 
@@ -76,8 +76,9 @@ class Watchdog:
             due = _began(lane, watch.flight) + limit(watch.flight.predicted_s)
             if not watch.stuck:
                 times.append(due - LOOK_S if watch.looked_at is None else due)
-            if watch.flight.interrupted_at is not None and not watch.unstopped:
-                times.append(watch.flight.interrupted_at + UNSTOPPED_S)
+            stop_by = self._stop_by(watch.flight)
+            if stop_by is not None and not watch.unstopped:
+                times.append(stop_by)
         return min(times, default=None)
 
     def stuck(self, now: float) -> tuple[StuckStep, ...]:
@@ -88,6 +89,13 @@ class Watchdog:
             if (watch := self._watches.get(lane.name)) and (watch.stuck or watch.unstopped)
             if any(flight is watch.flight for flight in list(lane.in_flight))
         )
+
+    def _stop_by(self, flight: Flight) -> float | None:
+        """When a step told to stop should have ended; one that can only do so between segments may finish one."""
+        if flight.interrupted_at is None:
+            return None
+        segments = self._state.caps.interruptible is Interruptible.SEGMENTS
+        return flight.interrupted_at + max(UNSTOPPED_S, flight.predicted_s if segments else 0.0)
 
     def _watch(self, lane: LaneState) -> _Watch | None:
         """The watch over the step that runs in a lane; None where none runs."""
