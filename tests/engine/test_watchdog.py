@@ -34,6 +34,7 @@ def _stuck(engine: Engine) -> list[str]:
 def test_a_stuck_step_is_said_once_at_its_moment(task_class: Class, caplog: pytest.LogCaptureFixture) -> None:
     engine = _stalled()
     engine.submit(_spec(task_class))
+    engine.call_at(15.0, lambda: None)
     with caplog.at_level(logging.WARNING, "dlfp_edge"):
         engine.run_until(lambda: bool(engine.messages))
         said_at = engine.clock.now()
