@@ -128,7 +128,7 @@ def _status(frame: Frame, columns: int, *, tall: bool) -> Iterator[_Row]:
     if frame.documents != 0:
         yield 2, _labelled("documents", _documents(frame, room), columns)
         yield 6, _labelled("given", Text(cut(_given(snapshot), room)), columns)
-    yield 7, _labelled("KV cache", _memory(snapshot, room), columns)
+    yield (4 if snapshot.paused else 7), _labelled("KV cache", _memory(snapshot, room), columns)
     for message in frame.notices[-_NOTICES:]:
         first, *rest = wrap(_one_line(message), columns)
         yield 3, Text(first, style="yellow")
@@ -205,6 +205,7 @@ def _memory(snapshot: Snapshot, room: int) -> Text:
         return Text("-")
     words = f"  {100 * snapshot.kv_used / snapshot.kv_cells:.0f}%"
     words += f" of {snapshot.kv_cells:,} cells" if room >= _NARROW else ""
+    words += f", {snapshot.paused} paused" if snapshot.paused else ""
     bars = max(4, min(_MOST_BAR, room - width(words)))
     return progress_bar(snapshot.kv_used, snapshot.kv_cells, bars) + Text(cut(words, max(0, room - bars)))
 

@@ -29,6 +29,7 @@ SNAPSHOT = Snapshot(
     foreground_queued=2,
     background_running=3,
     background_queued=4,
+    paused=0,
     background_finished=5,
     background_prompt_tokens=6000,
     kv_used=1000,
@@ -98,6 +99,7 @@ def test_what_matters_most_stays_where_there_is_little_room() -> None:
     for words in ("stuck", "50 ms", "5 of 20", "something"):
         assert words in picture
     assert "KV" not in picture
+    assert "25%, 2 paused" in picture_of(replace(frame, snapshot=replace(SNAPSHOT, paused=2)), 40, 10)
 
 
 def test_an_engine_that_knows_nothing_yet() -> None:

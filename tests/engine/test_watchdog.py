@@ -16,8 +16,9 @@ from dlfp_edge.task import Class, TaskSpec
 from dlfp_edge.watchdog import likely_cause, limit
 
 
-def _spec(task_class: Class, prompt: int = 64, max_tokens: int = 4) -> TaskSpec:
-    return TaskSpec(tuple(i % 200 for i in range(prompt)), task_class, max_tokens, Sampling(ignore_eos=True))
+def _spec(task_class: Class, prompt: int = 64, max_tokens: int = 4, begin: int = 0) -> TaskSpec:
+    tokens = tuple((begin + i) % 200 for i in range(prompt))
+    return TaskSpec(tokens, task_class, max_tokens, Sampling(ignore_eos=True))
 
 
 def _stalled(mode: str = "batched", from_s: float = 0.0, to_s: float = 60.0, cost: CostModel | None = None) -> Engine:
@@ -87,8 +88,10 @@ def test_a_starved_lane_is_told_from_a_hung_one() -> None:
     numbers = count()
 
     def ask() -> None:
-        if next(numbers) < 30:
-            engine.submit(_spec(Class.FOREGROUND, prompt=3000, max_tokens=1), on_finish=lambda record: ask())
+        number = next(numbers)
+        if number < 30:
+            question = _spec(Class.FOREGROUND, prompt=3000, max_tokens=1, begin=1 + number)
+            engine.submit(question, on_finish=lambda record: ask())
 
     ask()
     engine.run_until(lambda: bool(_stuck(engine)))
