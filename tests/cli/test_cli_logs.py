@@ -71,6 +71,7 @@ def test_levels(
     if by == "environment":
         monkeypatch.setenv("DLFP_EDGE_LOG", level)
     said = cli(*(() if by == "environment" else ("--log-level", level)), *RUN, *INFEASIBLE)
+    assert said.code == 0
     text = (tmp_path / "files" / "log.jsonl").read_text()
     for words in there:
         assert words in text
