@@ -39,16 +39,9 @@ class Edge:
 
         Raises UsageError for a task that could never run, QueueFull when too many wait, EngineClosed after `close`.
         """
-        if isinstance(prompt, str):
-            check_text(prompt)
-            prompt = self.runtime.tokenizer.encode(prompt)
-        elif not _are_ids(prompt):
-            raise UsageError("the prompt is neither text nor a sequence of token ids: give one of them")
-        if task_class not in [member.value for member in Class]:
-            raise UsageError(f"unknown task_class {task_class!r}: use 'foreground' or 'background'")
         spec = TaskSpec(
-            prompt=tuple(prompt),
-            task_class=Class(task_class),
+            prompt=self._ids(prompt),
+            task_class=self._class(task_class),
             max_tokens=max_tokens,
             sampling=sampling or Sampling(temperature=temperature, seed=seed),
             pace=pace,
@@ -56,10 +49,37 @@ class Edge:
         )
         return self.engine.submit(spec)
 
+    def embed(
+        self,
+        text: str | Sequence[int],
+        *,
+        task_class: Class | str = Class.FOREGROUND,
+        deadline_s: float | None = None,
+    ) -> Task:
+        """Queue a text to be embedded; the record of the task that has ended holds the `embedding`, of length 1.
+
+        Errors as for `submit`. A model that was not trained for embeddings gives the mean of its hidden states.
+        """
+        spec = TaskSpec(self._ids(text), self._class(task_class), max_tokens=1, deadline_s=deadline_s, embed=True)
+        return self.engine.submit(spec)
+
     def close(self) -> None:
         """Cancel what is left and free the model; answers stay readable. Safe to repeat."""
         self.engine.close()
         self.runtime.close()
+
+    def _ids(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
+        if isinstance(prompt, str):
+            check_text(prompt)
+            return tuple(self.runtime.tokenizer.encode(prompt))
+        if not _are_ids(prompt):
+            raise UsageError("the prompt is neither text nor a sequence of token ids: give one of them")
+        return tuple(prompt)
+
+    def _class(self, task_class: Class | str) -> Class:
+        if task_class not in [member.value for member in Class]:
+            raise UsageError(f"unknown task_class {task_class!r}: use 'foreground' or 'background'")
+        return Class(task_class)
 
     def __enter__(self) -> Edge:
         return self

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import numpy as np
+import numpy.typing as npt
+
 from dlfp_edge.control import Observation, Update
 from dlfp_edge.lane_state import Flight, LaneState
 from dlfp_edge.running import Running
@@ -130,6 +133,8 @@ class Committer:
             if not running.foreground and part.consumed:
                 self._state.background_progress = result.completed
                 self._state.background_prompt_tokens += 0 if decode else part.consumed
+            if part.embedding is not None and not running.ended:
+                self._embed(running, part.embedding, part.completed)
             for position in sorted(part.tokens):
                 self._accept(running, part.tokens[position], part.completed + result.sampling_s)
             if part.error is not None:
@@ -160,6 +165,12 @@ class Committer:
             self._state.finish_running(running, Finish.STOP, at)
         elif len(running.task.record.output_token_ids) >= running.task.spec.max_tokens:
             self._state.finish_running(running, Finish.LENGTH, at)
+
+    def _embed(self, running: Running, hidden: npt.NDArray[np.float32], at: float) -> None:
+        embedding = running.pool(hidden)
+        if embedding is not None:
+            running.task.record.embedding = embedding
+            self._state.finish_running(running, Finish.STOP, at)
 
     def _lose(self, lane: LaneState, sequences: tuple[int, ...]) -> None:
         lane.sequences.forget(sequences)

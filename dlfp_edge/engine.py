@@ -24,7 +24,8 @@ from dlfp_edge.handle import Task
 from dlfp_edge.lane_state import LaneState
 from dlfp_edge.placement import open_lanes
 from dlfp_edge.queues import Queues
-from dlfp_edge.runtime import Runtime, Sampling
+from dlfp_edge.running import most_cells
+from dlfp_edge.runtime import Pooling, Runtime, Sampling
 from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.starter import Starter
 from dlfp_edge.state import State
@@ -133,7 +134,14 @@ class Engine:
         if not isinstance(spec.sampling, Sampling):
             raise UsageError(f"sampling is {spec.sampling!r}: give a dlfp_edge.Sampling")
         check_number("max_tokens", spec.max_tokens, 1, 2**31, whole=True)
-        if len(spec.prompt) + spec.max_tokens > most:
+        if spec.embed and self.runtime.capabilities.pooling is Pooling.NONE:
+            raise UsageError("this model gives no embeddings: load one that does")
+        if spec.embed and len(spec.prompt) > most:
+            raise UsageError(
+                f"a text of {len(spec.prompt)} tokens does not fit the {lane.name} lane's {most} cells a sequence: "
+                "cut it, or use a larger context (--ctx)"
+            )
+        if most_cells(spec) > most:
             raise UsageError(
                 f"a prompt of {len(spec.prompt)} tokens and {spec.max_tokens} to generate do not fit the {lane.name} "
                 f"lane's {most} cells a sequence: shorten the prompt or use a larger context (--ctx)"

@@ -9,7 +9,7 @@ from dlfp_edge.control import Controller
 from dlfp_edge.control.estimate import Cost
 from dlfp_edge.handle import Task
 from dlfp_edge.pauses import Activity, CopySpeed
-from dlfp_edge.running import Running, wanted_cells
+from dlfp_edge.running import Running, most_cells, wanted_cells
 from dlfp_edge.runtime import Capabilities, Lane, Segment, Transfer
 from dlfp_edge.sequences import NOTHING, Match, Sequences
 from dlfp_edge.task import Class, Finish
@@ -97,7 +97,7 @@ class LaneState:
         """
         if not self.has_place(task.task_class):
             return None
-        match = self.sequences.match(task, self.running)
+        match = NOTHING if task.spec.embed else self.sequences.match(task, self.running)
         if self.sequences.coming(task, self.running, match):
             return None
         owed = self.owed()
@@ -110,8 +110,7 @@ class LaneState:
 
     def need(self, task: Task, match: Match = NOTHING) -> int:
         """KV cells the task must be promised to start."""
-        tokens = len(task.spec.prompt)
-        return wanted_cells(tokens, tokens + task.spec.max_tokens) - match.length
+        return wanted_cells(len(task.spec.prompt), most_cells(task.spec)) - match.length
 
     def owed(self) -> int:
         """KV cells that running tasks cannot go on without; they come before those of anybody else."""

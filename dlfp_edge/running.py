@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from dlfp_edge.handle import Task
 from dlfp_edge.pauses import Activity, Slice
 from dlfp_edge.playout import Playout
-from dlfp_edge.runtime import PREVIOUS, Output, Segment, Transfer
-from dlfp_edge.task import Class
+from dlfp_edge.runtime import PREVIOUS, Output, Pooling, Segment, Transfer
+from dlfp_edge.task import Class, TaskSpec
 
 GROWTH = 256
 """KV cells are promised for so many tokens of output at a time."""
@@ -18,7 +21,8 @@ class Running:
     `tokens` are the prompt and the output so far, `computed` the KV cells that are certain, `planned` those once the
     steps in flight have completed, `forked` those of them that it shares with other sequences, `reserved` those that
     are promised to it. `ahead` says that a paced stream is building up its reserve, `foreground` that somebody is
-    watching. `saved` are the cells of a paused task in host memory, from the last to the first.
+    watching. `saved` are the cells of a paused task in host memory, from the last to the first, `pooled` is the sum of
+    hidden states so far of a text to embed.
     """
 
     def __init__(self, task: Task, sequence: int, cached: int = 0) -> None:
@@ -30,6 +34,7 @@ class Running:
         self.reserved = self.wanted
         self.activity = Activity.ACTIVE
         self.saved: list[Slice] = []
+        self.pooled: npt.NDArray[np.float32] | None = None
         self.in_flight = 0
         self.outputs_in_flight = 0
         self.failures = 0
@@ -56,12 +61,14 @@ class Running:
     @property
     def most_cells(self) -> int:
         """KV cells it can come to need."""
-        return len(self.task.spec.prompt) + self.task.spec.max_tokens
+        return most_cells(self.task.spec)
 
     @property
     def remaining(self) -> int:
         """Tokens that can be planned now: the rest of the prompt, one decode, or none while the last one is out."""
         known = len(self.tokens) - self.planned
+        if self.task.spec.embed:
+            return known
         if known > 0 or self.outputs_in_flight == 0:
             return known
         return 1 if self.outputs_left > 0 else 0
@@ -76,11 +83,17 @@ class Running:
         """Whether what can be planned now is a decode."""
         return self.planned >= len(self.task.spec.prompt) and self.remaining == 1
 
-    def segment(self, count: int) -> Segment:
-        """The next `count` tokens as a segment, with the output of the last known one; marks them in flight."""
+    def segment(self, count: int, pooling: Pooling) -> Segment:
+        """The next `count` tokens as a segment, with the output of the last known one; marks them in flight.
+
+        A text to embed has an output at every token, or at the last, as `pooling` says.
+        """
         start, end = self.planned, self.planned + count
         tokens = tuple(self.tokens[start:end]) or (PREVIOUS,)
-        outputs = {end - 1: Output.TOKEN} if end >= len(self.tokens) else {}
+        last = {end - 1: Output.EMBEDDING if self.task.spec.embed else Output.TOKEN}
+        outputs = last if end >= len(self.tokens) else {}
+        if self.task.spec.embed and pooling is Pooling.MEAN:
+            outputs = dict.fromkeys(range(start, end), Output.EMBEDDING)
         self.planned = end
         self.in_flight += 1
         self.outputs_in_flight += len(outputs)
@@ -94,9 +107,18 @@ class Running:
         if self.in_flight == 0:
             self.planned = self.computed
 
+    def pool(self, hidden: npt.NDArray[np.float32]) -> list[float] | None:
+        """Add hidden states of a text to embed; the embedding, of length 1, once they are all there."""
+        self.pooled = hidden.copy() if self.pooled is None else self.pooled + hidden
+        if self.computed < len(self.tokens):
+            return None
+        length = float(np.linalg.norm(self.pooled))
+        return [float(value) for value in self.pooled / (length or 1.0)]
+
     def restart(self) -> None:
         """The sequence's KV cells are gone: compute them again, output so far included."""
         self.computed = self.forked = 0
+        self.pooled = None
         self.saved.clear()
         if self.in_flight == 0:
             self.planned = 0
@@ -113,6 +135,11 @@ class Running:
             return None
         self.in_flight += 1
         return piece
+
+
+def most_cells(spec: TaskSpec) -> int:
+    """KV cells a task can come to need."""
+    return len(spec.prompt) + (0 if spec.embed else spec.max_tokens)
 
 
 def wanted_cells(tokens: int, most: int) -> int:

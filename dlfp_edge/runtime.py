@@ -16,6 +16,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
+
 from dlfp_edge.clock import Clock
 from dlfp_edge.errors import UsageError
 from dlfp_edge.given import check_number
@@ -60,6 +63,15 @@ class Output(str, Enum):
     """What a step is to return for one position."""
 
     TOKEN = "token"
+    EMBEDDING = "embedding"
+
+
+class Pooling(str, Enum):
+    """Which of a text's final hidden states make its embedding."""
+
+    NONE = "none"
+    MEAN = "mean"
+    LAST = "last"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +181,17 @@ class SegmentResult:
     """What became of one segment.
 
     Every input token before `start + consumed` is in the KV cache for certain and its requested outputs are in `tokens`
-    (position -> sampled token id). What an interruption or error made uncertain has been removed from the cache by the
-    runtime, so `consumed` may be less than was executed. `completed` is when this segment was done (runtimes that run
-    segments one after another deliver each at its own time). `error` set: this segment failed, the others did not.
+    (position -> sampled token id) or summed up in `embedding` (final hidden states). What an interruption or error made
+    uncertain has been removed from the cache by the runtime, so `consumed` may be less than was executed. `completed`
+    is when this segment was done (runtimes that run segments one after another deliver each at its own time). `error`
+    set: this segment failed, the others did not.
     """
 
     consumed: int
     tokens: Mapping[int, int]
     completed: float
     error: str | None = None
+    embedding: npt.NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +235,8 @@ class Capabilities:
     fork            sequences of a lane can share a prefix without copying it
     save            KV cells can be copied to host memory and back (`Transfer`)
     rollback        how far back the cells of a sequence can be dropped
+    pooling         how embeddings are made of hidden states; none: the runtime gives no embeddings
+    outputs         most outputs in one step
     schedule_invariant   output ids do not depend on chunking or on what else is in a step
     decode_threads, prefill_threads   the thread counts to begin with, from the runtime's own probe
     decode_s_by_threads   decode-only step time, one sequence, short context, by thread count; empty if not probed
@@ -244,6 +260,8 @@ class Capabilities:
     fork: bool
     save: bool
     rollback: Rollback
+    pooling: Pooling
+    outputs: int
     schedule_invariant: bool
     decode_threads: int
     prefill_threads: int

@@ -145,14 +145,14 @@ def _decode(step: Plan, decodes: list[Work], room: int, limits: Limits, *, share
 def _prefill(step: Plan, works: list[Work], room: int, min_chunk: int) -> int:
     """Fill `room` with prefill, the oldest task first; returns what is left of it."""
     for work in works:
-        count = _chunk(work.remaining, room, min_chunk)
+        count = whole_chunks(work.remaining, room, min_chunk)
         if count:
             step.parts.append((work, count))
             room -= count
     return room
 
 
-def _chunk(remaining: int, room: int, min_chunk: int) -> int:
+def whole_chunks(remaining: int, room: int, min_chunk: int) -> int:
     """Tokens to take so that neither the chunk nor what it leaves is shorter than `min_chunk`, where it can be."""
     if remaining <= room:
         return remaining

@@ -80,7 +80,7 @@ class Sequences:
 
         Nobody who is watching waits for a background task.
         """
-        for other in running if self._waits else ():
+        for other in running if self._waits and not task.spec.embed else ():
             if other.ended or other.task.task_class is not task.task_class or not other.active:
                 continue
             length = self._usable(task, other.task.prompt_ids, len(other.task.prompt_ids))
@@ -115,7 +115,8 @@ class Sequences:
         """
         length = running.computed if self._least_rest <= 1 else min(running.computed, len(running.task.prompt_ids))
         tokens = np.array(running.tokens[:length], np.int32)
-        if not running.active or length < SHORTEST or not self._lane.keeps(running.sequence, length):
+        of_use = running.active and not running.task.spec.embed and length >= SHORTEST
+        if not of_use or not self._lane.keeps(running.sequence, length):
             self._free_up(running.sequence)
             return
         if any(_common(rest.tokens, tokens) == length for rest in self._rests):

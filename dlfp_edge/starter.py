@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from dlfp_edge.control import View
 from dlfp_edge.device import CpuTopology
@@ -10,8 +11,8 @@ from dlfp_edge.lane_state import Flight, LaneState
 from dlfp_edge.pauses import IDLE_SLICE_S, SLICE_S
 from dlfp_edge.placement import background_cores
 from dlfp_edge.running import Running
-from dlfp_edge.runtime import Interruptible, Step
-from dlfp_edge.schedule import Limits, Plan, Work, plan
+from dlfp_edge.runtime import Interruptible, Pooling, Segment, Step
+from dlfp_edge.schedule import Limits, Plan, Work, plan, whole_chunks
 from dlfp_edge.state import State
 from dlfp_edge.task import Class
 
@@ -33,6 +34,9 @@ RESERVE_LOW_S, RESERVE_HIGH_S = 0.5, 1.0
 
 PACED_SHARE = 0.5
 """Of the time a paced reader gives a token, a decode may take this much; faster is of no use to anybody."""
+
+EMBEDDED_TOKENS = 64
+"""Tokens of a step whose hidden states are asked for: each also takes the memory of a row of logits."""
 
 RESERVE_MARGIN = 1.5
 """Times its prediction that a step may take (the worst 1% took up to 1.45 times)."""
@@ -64,7 +68,7 @@ class Starter:
         runnable = self._runnable(lane)
         if self._copy(lane, runnable, now, began):
             return True
-        works = [self._work(lane, running, now) for running in runnable]
+        works = self._works(lane, runnable, now)
         decoders = sum(1 for work in works if work.foreground and work.decode and work.due)
         target_s = self._target_s(lane, max(decoders, 1))
         budget = self._budget(lane, works, decoders, target_s, now)
@@ -72,11 +76,7 @@ class Starter:
         step_plan = plan(works, limits)
         if step_plan is None:
             return False
-        by_sequence = {running.sequence: running for running in runnable}
-        parts = [
-            (by_sequence[work.sequence], by_sequence[work.sequence].segment(count), work.decode)
-            for work, count in step_plan.parts
-        ]
+        parts = self._parts(step_plan, runnable)
         step = Step(tuple(segment for _, segment, _ in parts), self._threads(lane, step_plan, budget))
         flight = Flight(
             handle=lane.lane.submit(step),
@@ -98,6 +98,14 @@ class Starter:
         lane.decode_only = lane.decode_only and not flight.decoders
         flight.plan_s = time.perf_counter() - began
         return True
+
+    def _parts(self, step_plan: Plan, runnable: list[Running]) -> list[tuple[Running, Segment, bool]]:
+        """What was planned as segments, each with whether it is a decode."""
+        by_sequence = {running.sequence: running for running in runnable}
+        planned = [(by_sequence[work.sequence], count, work.decode) for work, count in step_plan.parts]
+        return [
+            (running, running.segment(count, self._state.caps.pooling), decode) for running, count, decode in planned
+        ]
 
     def _copy(self, lane: LaneState, runnable: list[Running], now: float, began: float) -> bool:
         """Copy a slice of a task on its way out or back, in turn with steps that somebody watches."""
@@ -163,6 +171,18 @@ class Starter:
             return ready
         ready.sort(key=lambda running: not running.foreground)
         return ready
+
+    def _works(self, lane: LaneState, runnable: list[Running], now: float) -> list[Work]:
+        """The tasks as the planner sees them. Of texts to embed no more than what has its outputs in one step."""
+        works, outputs = [], EMBEDDED_TOKENS
+        for running in runnable:
+            work = self._work(lane, running, now)
+            if running.task.spec.embed and self._state.caps.pooling is Pooling.MEAN:
+                count = whole_chunks(work.remaining, outputs, self._state.caps.min_chunk)
+                work, outputs = replace(work, remaining=count), outputs - count
+            if work.remaining:
+                works.append(work)
+        return works
 
     def _work(self, lane: LaneState, running: Running, now: float) -> Work:
         foreground = running.foreground or self._state.settings.single_class

@@ -31,7 +31,8 @@ class TaskSpec:
     """What is asked of the engine.
 
     `pace` (tokens/s) releases tokens to the reader on that schedule; None shows them as they come. `deadline_s` counts
-    from arrival: a task that has not ended by then ends with `Finish.DEADLINE`.
+    from arrival: a task that has not ended by then ends with `Finish.DEADLINE`. With `embed` the prompt is a text whose
+    embedding is wanted; nothing is generated.
     """
 
     prompt: tuple[int, ...]
@@ -40,6 +41,7 @@ class TaskSpec:
     sampling: Sampling = field(default_factory=Sampling)
     pace: float | None = None
     deadline_s: float | None = None
+    embed: bool = False
     label: str = ""
 
 
@@ -51,6 +53,7 @@ class TaskRecord:
     `shown_times` when it was released to the reader (the same without a pace). `contended[i]` says whether background
     work existed at any moment between token i-1 (or the arrival) and token i. `cached_prompt_tokens` were there
     already, from a task whose prompt begins the same. `pauses` is how often the task had to leave for want of KV cells.
+    `embedding` has length 1.
     """
 
     request_id: str
@@ -62,6 +65,7 @@ class TaskRecord:
     started: float | None = None
     cached_prompt_tokens: int = 0
     pauses: int = 0
+    embedding: list[float] | None = None
     output_token_ids: list[int] = field(default_factory=list)
     token_times: list[float] = field(default_factory=list)
     shown_times: list[float] = field(default_factory=list)

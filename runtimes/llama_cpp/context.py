@@ -90,6 +90,8 @@ class Context:
         self._memory = api.llama_get_memory(self.pointer)
         self._vocabulary: int = api.llama_vocab_n_tokens(api.llama_model_get_vocab(model))
         self._threads = threads
+        self._embeds = False
+        self._width: int = api.llama_model_n_embd(model)
         self._window: int = api.llama_model_n_swa(model) if settings.windowed else 0
         self._whole_only = keeps_whole_sequences_only(model)
         self.flash_attention = flash_attention
@@ -100,6 +102,17 @@ class Context:
         if threads != self._threads:
             self._api.llama_set_n_threads(self.pointer, threads, threads)
             self._threads = threads
+
+    def give_embeddings(self, wanted: bool) -> None:
+        """Whether the next decodes are to give hidden states."""
+        if wanted != self._embeds:
+            self._api.llama_set_embeddings(self.pointer, wanted)
+            self._embeds = wanted
+
+    def hidden(self, row: int) -> Logits:
+        """The final hidden state of a row of the last batch, in llama.cpp's own memory."""
+        pointer = self._api.llama_get_embeddings_ith(self.pointer, row)
+        return np.ctypeslib.as_array(pointer, (self._width,))
 
     def length(self, sequence: int) -> int:
         """Cells the sequence holds in the cache."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
 
 from dlfp_edge.clock import Clock
 from dlfp_edge.errors import RuntimeFailure
@@ -31,7 +34,7 @@ from .cells import CellLedger
 from .checks import check_step, check_transfer
 from .context import LARGEST_STEP, MOST_OUTPUTS, UBATCH, Context, Saved
 from .mailbox import Mailbox
-from .parts import parts
+from .parts import embeds, parts
 from .sampler import Sampler
 from .workers import Workers
 
@@ -296,6 +299,7 @@ class LlamaLane:
             return self._copy(job, job.step.transfer)
         error = self._refusal(job.step)
         done: dict[int, Mapping[int, int]] = {}
+        hidden: dict[int, npt.NDArray[np.float32]] = {}
         completed = self._clock.now()
         apart = parts(job.step, exact=self._around.divided, flash_attention=self.flash_attention)
         for part in () if error else apart:
@@ -304,9 +308,10 @@ class LlamaLane:
             if not ran:
                 break
             done.update(self._sample(part))
+            hidden.update(self._embed(part))
         if job.stop:
             self.workers.settle()
-        return self._settle(job, completed, error, done)
+        return self._settle(job, completed, error, done, hidden)
 
     def _copy(self, job: _Job, transfer: Transfer) -> StepResult:
         """Copy KV cells out or in. Short enough for nobody to have to stop it."""
@@ -330,6 +335,7 @@ class LlamaLane:
         threads = single or part.threads
         self._batch.fill(part)
         self._context.use_threads(threads)
+        self._context.give_embeddings(embeds(part.segments[0]))
         if self._starts(job):
             self.workers.run(self._context.pointer, self._batch.raw, threads)
         with self._lock:
@@ -355,9 +361,17 @@ class LlamaLane:
             return job.running
 
     def _settle(
-        self, job: _Job, completed: float, error: str | None, done: Mapping[int, Mapping[int, int]]
+        self,
+        job: _Job,
+        completed: float,
+        error: str | None,
+        done: Mapping[int, Mapping[int, int]],
+        hidden: Mapping[int, npt.NDArray[np.float32]],
     ) -> StepResult:
-        """Keep what is certain of a step. `done` has the tokens of each sequence whose segment is complete."""
+        """Keep what is certain of a step.
+
+        `done` has the tokens of each sequence whose segment is complete, `hidden` the hidden states where wanted.
+        """
         step = job.step
         lost: list[int] = []
         consumed = [
@@ -370,7 +384,13 @@ class LlamaLane:
         for segment, count in zip(step.segments, consumed, strict=True):
             if segment.sequence not in lost:
                 self._cells.append(segment.sequence, count)
-        return self._result(job, completed, consumed, chosen, error, lost)
+        result = self._result(job, completed, consumed, chosen, error, lost)
+        if not hidden:
+            return result
+        outcomes = zip(step.segments, result.segments, strict=True)
+        return replace(
+            result, segments=tuple(replace(it, embedding=hidden.get(segment.sequence)) for segment, it in outcomes)
+        )
 
     def _result(
         self,
@@ -423,6 +443,15 @@ class LlamaLane:
             segment.sequence: {
                 position: self._samplers[segment.sequence].choose(context.pointer, row, context.logits(row))
                 for position, row in rows
+                if segment.outputs[position] is Output.TOKEN
             }
             for segment, rows in zip(step.segments, requested_rows(step), strict=True)
+        }
+
+    def _embed(self, step: Step) -> dict[int, npt.NDArray[np.float32]]:
+        """The sums of hidden states of a step just executed, by sequence."""
+        return {
+            segment.sequence: np.sum([self._context.hidden(row) for _, row in rows], axis=0, dtype=np.float32)
+            for segment, rows in zip(step.segments, requested_rows(step), strict=True)
+            if embeds(segment)
         }

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from dlfp_edge.errors import EngineClosed, MissingExtra, UsageError
+from dlfp_edge.runtime import Pooling
 
 from .gguf_file import GgufHeader, read_header
 from .library import collected_log, library
@@ -86,6 +87,12 @@ class Model:
     def name(self) -> str:
         """The model's own name, else the file's."""
         return str(self.header.metadata.get("general.name", self.path.stem))
+
+    @property
+    def pooling(self) -> Pooling:
+        """How the model makes embeddings: as it was trained to, else the mean."""
+        trained = self._hyperparameter("pooling_type")
+        return {None: Pooling.MEAN, 0: Pooling.MEAN, 1: Pooling.MEAN, 3: Pooling.LAST}.get(trained, Pooling.NONE)
 
     def kv_cell_values(self) -> int:
         """How many numbers one KV cell holds over all layers, keys and values together."""

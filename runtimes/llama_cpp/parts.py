@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlfp_edge.runtime import Step
+from dlfp_edge.runtime import Output, Segment, Step
 
 TILE_ROWS = 64
 """From this many tokens on, llama.cpp's flash attention on CPUs works in tiles of as many rows."""
@@ -21,13 +21,24 @@ def parts(step: Step, *, exact: bool, flash_attention: bool) -> list[Step]:
     Apart where output must not depend on the make-up of a step: where sequences have KV streams of their own, llama.cpp
     cuts a batch into runs of equal length a sequence. Beside a decode that leaves a prefill's first token alone, and
     beside another prefill a rest of any length; runs that short take another kernel and change the output. And apart
-    where flash attention would go through many cells of other sequences.
+    where flash attention would go through many cells of other sequences. What is to be embedded is a call of its own
+    too: llama.cpp gives hidden states of every token of a call or of none.
     """
+    embedded = tuple(segment for segment in step.segments if embeds(segment))
+    if embedded and len(embedded) < len(step.segments):
+        rest = tuple(segment for segment in step.segments if not embeds(segment))
+        halves = Step(rest, step.threads), Step(embedded, step.threads)
+        return [part for half in halves for part in parts(half, exact=exact, flash_attention=flash_attention)]
     if not (exact or (flash_attention and _crowded(step))):
         return [step]
     decodes = tuple(segment for segment in step.segments if len(segment.tokens) == 1)
     prefills = [(segment,) for segment in step.segments if len(segment.tokens) > 1]
     return [Step(part, step.threads) for part in ([decodes] if decodes else []) + prefills]
+
+
+def embeds(segment: Segment) -> bool:
+    """Whether hidden states of the segment are wanted."""
+    return Output.EMBEDDING in segment.outputs.values()
 
 
 def _crowded(step: Step) -> bool:

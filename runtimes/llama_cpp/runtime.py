@@ -42,7 +42,7 @@ from dlfp_edge.runtime import (
     refuse_lane,
 )
 
-from .context import KV_BYTES, LARGEST_STEP, UBATCH, Context, keeps_whole_sequences_only
+from .context import KV_BYTES, LARGEST_STEP, MOST_OUTPUTS, UBATCH, Context, keeps_whole_sequences_only
 from .hashing import file_sha256
 from .lane import LlamaLane, Surroundings
 from .library import library, version
@@ -235,6 +235,8 @@ class LlamaRuntime:
             fork=not (exact or recurrent),
             save=not (exact or recurrent or windowed),
             rollback=Rollback.NONE if recurrent else Rollback.WINDOW if windowed else Rollback.ANY,
+            pooling=self._model.pooling,
+            outputs=MOST_OUTPUTS,
             schedule_invariant=exact,
             decode_threads=decode_threads,
             prefill_threads=self._most_threads,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from .tokens import EMPTY_HISTORY, extend_history, next_token
 
 
@@ -92,6 +95,11 @@ class KvCache:
         token = next_token(held.hashes[position], held.salt, held.end_probability)
         held.sampled = (position, token)
         return token
+
+    def hidden(self, sequence: int, position: int) -> npt.NDArray[np.float32]:
+        """A made-up hidden state: four numbers from the history."""
+        history = self._sequences[sequence].hashes[position]
+        return np.array([((history >> shift) & 0xFFFF) / 0x8000 - 1 for shift in (0, 16, 32, 48)], np.float32)
 
     def sampled_at(self, sequence: int, position: int) -> int | None:
         """The token last sampled, if that was at `position`."""

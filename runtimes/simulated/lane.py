@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
+import numpy as np
+
 from dlfp_edge.runtime import (
     PREVIOUS,
     Basis,
     Interruptible,
     LaneSpec,
+    Output,
     Rollback,
     Sampling,
     Segment,
@@ -292,8 +295,10 @@ class SimulatedLane:
             tokens = (sampled, *tokens[1:])
         kv.append(sequence, tokens if count == len(tokens) else tokens[:count])
         end = segment.start + count
-        outputs = {position: kv.sample(sequence, position) for position in segment.outputs if position < end}
-        return SegmentResult(count, outputs, completed)
+        there = [position for position in segment.outputs if position < end]
+        outputs = {at: kv.sample(sequence, at) for at in there if segment.outputs[at] is Output.TOKEN}
+        hidden = [kv.hidden(sequence, at) for at in there if segment.outputs[at] is Output.EMBEDDING]
+        return SegmentResult(count, outputs, completed, embedding=np.sum(hidden, axis=0) if hidden else None)
 
     def _post(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlfp_edge.runtime import Interruptible, Rollback
+from dlfp_edge.runtime import Interruptible, Pooling, Rollback
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class Mode:
     save: bool = True
     rollback: Rollback = Rollback.ANY
     window: int = 128
+    pooling: Pooling = Pooling.MEAN
     loses_on_failure: bool = False
     sequences: int = 64
     context: int = 1 << 20

@@ -132,6 +132,8 @@ def _capabilities(cost: CostModel, mode: Mode, cores: int) -> Capabilities:
         fork=mode.fork,
         save=mode.save,
         rollback=mode.rollback,
+        pooling=mode.pooling,
+        outputs=mode.largest_step,
         schedule_invariant=True,
         decode_threads=decode_threads,
         prefill_threads=cores,

@@ -131,7 +131,8 @@ class Bench:
     def _check_segment(self, result: StepResult, segment: Segment, outcome: SegmentResult) -> None:
         certain = segment.start + outcome.consumed
         assert 0 <= outcome.consumed <= len(segment.tokens)
-        assert set(outcome.tokens) == {position for position in segment.outputs if position < certain}
+        said = {at for at, output in segment.outputs.items() if output is Output.TOKEN}
+        assert set(outcome.tokens) == {position for position in said if position < certain}
         assert result.submitted <= outcome.completed <= result.completed
         if not (result.interrupted or result.error or outcome.error):
             assert outcome.consumed == len(segment.tokens)
