@@ -51,7 +51,7 @@ class StepRecord:
 
 @dataclass(slots=True)
 class Counters:
-    """Totals since the engine started. Durations are seconds; the lists keep the newest 100,000.
+    """Totals since the engine started. Durations are seconds; the lists keep the newest 20,000.
 
     `computed_tokens` are all that steps executed, the `aborted_tokens` of interrupted steps among them. `pauses` counts
     tasks that left because KV cells ran short, `recomputed` those whose cells could not be saved.
@@ -61,7 +61,7 @@ class Counters:
     updates: int = 0
     resets: int = 0
     preemptions: int = 0
-    preemption_s: deque[float] = field(default_factory=lambda: deque(maxlen=100_000))
+    preemption_s: deque[float] = field(default_factory=lambda: deque(maxlen=20_000))
     computed_tokens: int = 0
     aborted_tokens: int = 0
     backstops: int = 0
@@ -69,8 +69,8 @@ class Counters:
     solo_steps: int = 0
     pauses: int = 0
     recomputed: int = 0
-    plan_s: deque[float] = field(default_factory=lambda: deque(maxlen=100_000))
-    step_s: deque[float] = field(default_factory=lambda: deque(maxlen=100_000))
+    plan_s: deque[float] = field(default_factory=lambda: deque(maxlen=20_000))
+    step_s: deque[float] = field(default_factory=lambda: deque(maxlen=20_000))
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,16 +232,17 @@ def crowded(
 
 @app.command()
 def soak(
-    minutes: Annotated[float, typer.Option(help="How long.")] = 5.0,
+    minutes: Annotated[float, typer.Option(help="How long, on the runtime's clock.")] = 5.0,
     model: ModelOption = None,
+    runtime: RuntimeOption = _LLAMA,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
-    """Whether memory stays flat under minutes of random arrivals and cancels, and nothing is left over."""
+    """Whether memory and overhead stay flat under arrivals, cancels and pauses, and nothing is left over."""
     from dlfp_edge.bench.soak import soak as measure
 
     parse_positive(str(minutes), "--minutes")
-    with _loaded(_LLAMA, model, out) as loaded, progress_bar() as progress:
+    with _loaded(runtime, model, out) as loaded, progress_bar() as progress:
         report = measure(loaded, 60 * minutes, progress)
     _deliver(report, out, as_json)
 
