@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dlfp_edge.engine import Engine
     from dlfp_edge.errors import DlfpError, EngineClosed, QueueFull, UsageError
     from dlfp_edge.handle import Task, Token
-    from dlfp_edge.runtime import Sampling
+    from dlfp_edge.runtime import Logprobs, Sampling
     from dlfp_edge.settings import Settings
     from dlfp_edge.task import Class, Finish, TaskRecord, TaskSpec
 
@@ -21,6 +21,7 @@ __all__ = [
     "Engine",
     "EngineClosed",
     "Finish",
+    "Logprobs",
     "QueueFull",
     "Sampling",
     "Settings",
@@ -38,7 +39,7 @@ _HOMES = {
     "engine": ("Engine",),
     "errors": ("DlfpError", "EngineClosed", "QueueFull", "UsageError"),
     "handle": ("Task", "Token"),
-    "runtime": ("Sampling",),
+    "runtime": ("Logprobs", "Sampling"),
     "settings": ("Settings",),
     "task": ("Class", "Finish", "TaskRecord", "TaskSpec"),
 }

@@ -74,12 +74,33 @@ class Pooling(str, Enum):
     LAST = "last"
 
 
+MOST_LOGPROBS = 20
+"""How many of the likeliest tokens a log-probability can be asked for."""
+
+LARGEST_BIAS = 100.0
+"""The most that may be added to a logit; with a minus it forbids the token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """How likely a token was, by the model alone: natural logarithms of the softmax of its logits.
+
+    `chosen` is that of the token itself, `top` the ids and logarithms of the likeliest tokens, likeliest first.
+    """
+
+    chosen: float
+    top: tuple[tuple[int, float], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How the tokens of one sequence are chosen. `temperature` 0 is greedy, and then the other filters do nothing.
 
     `top_k` 0 keeps every candidate. `seed` None takes a fresh random state. `ignore_eos` forbids every
-    end-of-generation token.
+    end-of-generation token, `min_tokens` those among the first so many tokens. `logit_bias` adds to the logits of token
+    ids before anything else looks at them; -100 forbids a token outright, 100 outweighs what any model says. `logprobs`
+    asks for the log-probability of each token and of so many of the likeliest ones, by the model alone: before bias,
+    forbidden tokens and temperature.
     """
 
     temperature: float = 0.0
@@ -89,6 +110,9 @@ class Sampling:
     repeat_penalty: float = 1.0
     seed: int | None = None
     ignore_eos: bool = False
+    min_tokens: int = 0
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         """Raises UsageError for what no sampler can apply."""
@@ -99,6 +123,18 @@ class Sampling:
         check_number("repeat_penalty", self.repeat_penalty, 0.01, 100)
         if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
             raise UsageError(f"seed is {self.seed!r}: give a whole number, or None for a different answer each time")
+        check_number("min_tokens", self.min_tokens, 0, 2**31, whole=True)
+        if self.logprobs is not None:
+            check_number("logprobs", self.logprobs, 0, MOST_LOGPROBS, whole=True)
+        self._check_bias()
+
+    def _check_bias(self) -> None:
+        if not isinstance(self.logit_bias, Mapping):
+            raise UsageError(f"logit_bias is {self.logit_bias!r}: give a mapping of token ids to numbers")
+        for token, bias in self.logit_bias.items():
+            check_number("a token id of logit_bias", token, 0, 2**31 - 1, whole=True)
+            check_number(f"the logit_bias of token {token}", bias, -LARGEST_BIAS, LARGEST_BIAS)
+        object.__setattr__(self, "logit_bias", dict(self.logit_bias))  # what the caller's becomes later is not asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,16 +217,17 @@ class SegmentResult:
     """What became of one segment.
 
     Every input token before `start + consumed` is in the KV cache for certain and its requested outputs are in `tokens`
-    (position -> sampled token id) or summed up in `embedding` (final hidden states). What an interruption or error made
-    uncertain has been removed from the cache by the runtime, so `consumed` may be less than was executed. `completed`
-    is when this segment was done (runtimes that run segments one after another deliver each at its own time). `error`
-    set: this segment failed, the others did not.
+    (position -> sampled token id), and in `logprobs` where the sequence's sampling asks for them, or summed up in
+    `embedding` (final hidden states). What an interruption or error made uncertain has been removed from the cache by
+    the runtime, so `consumed` may be less than was executed. `completed` is when this segment was done (runtimes that
+    run segments one after another deliver each at its own time). `error` set: this segment failed, the others did not.
     """
 
     consumed: int
     tokens: Mapping[int, int]
     completed: float
     error: str | None = None
+    logprobs: Mapping[int, Logprobs] = field(default_factory=dict)
     embedding: npt.NDArray[np.float32] | None = None
 
 

@@ -35,7 +35,7 @@ from .checks import check_step, check_transfer
 from .context import LARGEST_STEP, MOST_OUTPUTS, UBATCH, Context, Saved
 from .mailbox import Mailbox
 from .parts import embeds, parts
-from .sampler import Sampler
+from .sampler import Choice, Sampler
 from .workers import Workers
 
 MakeSampler = Callable[[Sampling], Sampler]
@@ -298,7 +298,7 @@ class LlamaLane:
         if job.step.transfer is not None:
             return self._copy(job, job.step.transfer)
         error = self._refusal(job.step)
-        done: dict[int, Mapping[int, int]] = {}
+        done: dict[int, Mapping[int, Choice]] = {}
         hidden: dict[int, npt.NDArray[np.float32]] = {}
         completed = self._clock.now()
         apart = parts(job.step, exact=self._around.divided, flash_attention=self.flash_attention)
@@ -365,7 +365,7 @@ class LlamaLane:
         job: _Job,
         completed: float,
         error: str | None,
-        done: Mapping[int, Mapping[int, int]],
+        done: Mapping[int, Mapping[int, Choice]],
         hidden: Mapping[int, npt.NDArray[np.float32]],
     ) -> StepResult:
         """Keep what is certain of a step.
@@ -397,7 +397,7 @@ class LlamaLane:
         job: _Job,
         completed: float,
         consumed: list[int],
-        chosen: Sequence[Mapping[int, int]],
+        chosen: Sequence[Mapping[int, Choice]],
         error: str | None,
         lost: list[int],
         content: Content | None = None,
@@ -408,7 +408,7 @@ class LlamaLane:
             handle=job.handle,
             step=job.step,
             segments=tuple(
-                SegmentResult(count, tokens, completed) for count, tokens in zip(consumed, chosen, strict=True)
+                _segment_result(count, choices, completed) for count, choices in zip(consumed, chosen, strict=True)
             ),
             submitted=job.submitted,
             completed=completed,
@@ -436,7 +436,7 @@ class LlamaLane:
         self._context.clear(sequence)
         self._cells.truncate(sequence, 0)
 
-    def _sample(self, step: Step) -> dict[int, Mapping[int, int]]:
+    def _sample(self, step: Step) -> dict[int, Mapping[int, Choice]]:
         """The tokens of a step just executed, by sequence and position."""
         context = self._context
         return {
@@ -455,3 +455,9 @@ class LlamaLane:
             for segment, rows in zip(step.segments, requested_rows(step), strict=True)
             if embeds(segment)
         }
+
+
+def _segment_result(consumed: int, choices: Mapping[int, Choice], completed: float) -> SegmentResult:
+    tokens = {position: choice.token for position, choice in choices.items()}
+    logprobs = {position: choice.logprobs for position, choice in choices.items() if choice.logprobs is not None}
+    return SegmentResult(consumed, tokens, completed, logprobs=logprobs)

@@ -51,7 +51,7 @@ from .model import Model, cache_directory, default_model
 from .options import check_options, context_settings, most_threads, wants_probe
 from .priority import can_restore, system_priority
 from .probe import ProbeResult, probe
-from .sampler import Sampler, make_sampler
+from .sampler import Sampler
 from .synth import RANDOM_WEIGHTS
 from .threads import thread_finder
 from .tokens import LlamaTokenizer
@@ -190,8 +190,7 @@ class LlamaRuntime:
             self.messages.append(message)
 
     def _sampler(self, sampling: Sampling) -> Sampler:
-        forbidden = self._end_tokens if sampling.ignore_eos else None
-        return make_sampler(sampling, self.tokenizer.vocabulary, forbidden)
+        return Sampler(sampling, self.tokenizer.vocabulary, self._end_tokens)
 
     def _most_cells(self) -> int:
         """KV cells a lane may have in the memory that is free now."""

@@ -8,17 +8,20 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from .tokens import EMPTY_HISTORY, extend_history, next_token
+from dlfp_edge.runtime import Logprobs
+
+from .choice import Chooser
+from .tokens import EMPTY_HISTORY, extend_history
 
 
 @dataclass(slots=True)
 class _Sequence:
-    salt: int
-    end_probability: float
+    chooser: Chooser
     tokens: list[int] = field(default_factory=list)
     hashes: list[int] = field(default_factory=list)
     cells: list[int] = field(default_factory=list)
     sampled: tuple[int, int] | None = None
+    first_output: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,9 @@ class KvCache:
         """What the sequence's cells hold, in order."""
         return tuple(self._sequences[sequence].tokens)
 
-    def open(self, sequence: int, salt: int, end_probability: float) -> None:
-        """Start an empty sequence whose sampler is seeded with `salt`."""
-        self._sequences[sequence] = _Sequence(salt, end_probability)
+    def open(self, sequence: int, chooser: Chooser) -> None:
+        """Start an empty sequence."""
+        self._sequences[sequence] = _Sequence(chooser)
 
     def close(self, sequence: int) -> None:
         """Forget the sequence, if there is one."""
@@ -65,10 +68,10 @@ class KvCache:
             self.truncate(sequence, 0)
             del self._sequences[sequence]
 
-    def adopt(self, sequence: int, salt: int, end_probability: float) -> None:
-        """Seed the sequence's sampler anew."""
+    def adopt(self, sequence: int, chooser: Chooser) -> None:
+        """Let another answer begin in the sequence."""
         held = self._sequences[sequence]
-        held.salt, held.end_probability, held.sampled = salt, end_probability, None
+        held.chooser, held.sampled, held.first_output = chooser, None, None
 
     def copy_out(self, sequence: int, start: int, end: int) -> Saved:
         """Copy cells [start, end)."""
@@ -92,7 +95,9 @@ class KvCache:
     def sample(self, sequence: int, position: int) -> int:
         """The token that follows the cell at `position`."""
         held = self._sequences[sequence]
-        token = next_token(held.hashes[position], held.salt, held.end_probability)
+        if held.first_output is None:
+            held.first_output = position
+        token = held.chooser.token(held.hashes[position], position - held.first_output)
         held.sampled = (position, token)
         return token
 
@@ -100,6 +105,11 @@ class KvCache:
         """A made-up hidden state: four numbers from the history."""
         history = self._sequences[sequence].hashes[position]
         return np.array([((history >> shift) & 0xFFFF) / 0x8000 - 1 for shift in (0, 16, 32, 48)], np.float32)
+
+    def logprobs(self, sequence: int, position: int, token: int) -> Logprobs | None:
+        """How likely it was that `token` follows the cell at `position`, where the sequence is asked for that."""
+        held = self._sequences[sequence]
+        return held.chooser.logprobs(held.hashes[position], token)
 
     def sampled_at(self, sequence: int, position: int) -> int | None:
         """The token last sampled, if that was at `position`."""

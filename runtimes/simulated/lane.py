@@ -24,6 +24,7 @@ from dlfp_edge.runtime import (
 )
 
 from .checks import check_open, check_outside, check_step
+from .choice import Chooser
 from .contention import Demand
 from .cost import CostModel, Work
 from .flight import Flight, batch, copying, one_by_one
@@ -120,19 +121,18 @@ class SimulatedLane:
             raise ValueError(f"sequence {sequence} is not in 0..{self.spec.sequences - 1}")
         if sequence in self.kv:
             raise ValueError(f"sequence {sequence} is open already")
-        self.kv.open(sequence, *self._sampler(sampling))
+        self.kv.open(sequence, self._chooser(sampling))
 
     def adopt(self, sequence: int, sampling: Sampling) -> None:
         self._world.timeline.catch_up()
         check_outside(sequence, self._pending)
         check_open(sequence, self.kv)
-        self.kv.adopt(sequence, *self._sampler(sampling))
+        self.kv.adopt(sequence, self._chooser(sampling))
 
-    def _sampler(self, sampling: Sampling) -> tuple[int, float]:
-        """Seed and chance of the end token."""
+    def _chooser(self, sampling: Sampling) -> Chooser:
         random = self._world.random if sampling.seed is None else Random(sampling.seed)
         salt = random.getrandbits(64) if sampling.temperature > 0 else 0
-        return salt, 0.0 if sampling.ignore_eos else self._world.end_probability
+        return Chooser(salt, self._world.end_probability, sampling)
 
     def close(self, sequence: int) -> None:
         self._world.timeline.catch_up()
@@ -297,8 +297,11 @@ class SimulatedLane:
         end = segment.start + count
         there = [position for position in segment.outputs if position < end]
         outputs = {at: kv.sample(sequence, at) for at in there if segment.outputs[at] is Output.TOKEN}
+        likely = {position: kv.logprobs(sequence, position, token) for position, token in outputs.items()}
+        logprobs = {position: one for position, one in likely.items() if one is not None}
         hidden = [kv.hidden(sequence, at) for at in there if segment.outputs[at] is Output.EMBEDDING]
-        return SegmentResult(count, outputs, completed, embedding=np.sum(hidden, axis=0) if hidden else None)
+        pooled = np.sum(hidden, axis=0) if hidden else None
+        return SegmentResult(count, outputs, completed, logprobs=logprobs, embedding=pooled)
 
     def _post(
         self,

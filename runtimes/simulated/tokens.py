@@ -45,9 +45,14 @@ def extend_history(history: int, tokens: Iterable[int]) -> list[int]:
     return hashes
 
 
+def drawn_number(history: int, salt: int) -> int:
+    """A number of 64 bits for a history."""
+    return ((history ^ salt) * _MULTIPLIER) & _MASK
+
+
 def next_token(history: int, salt: int, end_probability: float) -> int:
     """The token that follows a history: a word, or the end token with `end_probability`."""
-    mixed = ((history ^ salt) * _MULTIPLIER) & _MASK
+    mixed = drawn_number(history, salt)
     if end_probability and (mixed & 0xFFFFF) < end_probability * 0x100000:
         return END
     return _FIRST_WORD + (mixed >> 32) % _WORDS

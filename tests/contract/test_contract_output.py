@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -163,6 +164,51 @@ def test_a_seed_gives_the_same_tokens_again(bench: Bench, temperature: float) ->
     assert ids[0] == ids[1]
     assert (ids[1] == ids[2]) == (temperature == 0.0)
     assert not any(bench.runtime.tokenizer.is_end(token) for token in ids[0])
+
+
+def test_a_bias_forbids_a_token_or_says_nothing_else(bench: Bench) -> None:
+    tokens = prompt(bench.runtime, 24)
+    likeliest = bench.generate(0, tokens, 0)[0]
+    bench.close(0)
+    bench.open(0, Sampling(logit_bias={likeliest: -100}))
+    other = bench.prefill(0, tokens)
+    assert other != likeliest
+    bench.close(0)
+    for temperature in (0.0, 1.0):
+        bench.open(0, Sampling(temperature=temperature, logit_bias={11: 100, likeliest: -100}))
+        assert bench.decode(0, bench.prefill(0, tokens), 3) == [11] * 4
+        bench.close(0)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_an_answer_may_end_after_min_tokens_and_not_before(bench: Bench, temperature: float) -> None:
+    tokenizer = bench.runtime.tokenizer
+    end = next(token for token in range(tokenizer.vocabulary) if tokenizer.is_end(token))
+    bench.open(0, Sampling(temperature=temperature, logit_bias={end: 100}, min_tokens=3))
+    ids = bench.decode(0, bench.prefill(0, prompt(bench.runtime, 24)), 3)
+    assert [tokenizer.is_end(token) for token in ids] == [False, False, False, True]
+    bench.close(0)
+    bench.open(0, Sampling(temperature=temperature, logit_bias={end: 100}, ignore_eos=True))
+    assert not any(map(tokenizer.is_end, bench.decode(0, bench.prefill(0, prompt(bench.runtime, 24)), 3)))
+
+
+@pytest.mark.parametrize("count", [0, 1, 20])
+def test_logprobs_are_those_of_the_likeliest_tokens(bench: Bench, count: int) -> None:
+    bench.open(0, Sampling(logprobs=count))
+    bench.open(1)
+    tokens = prompt(bench.runtime, 24)
+    asked, other = bench.run(bench.segment(0, tokens), bench.segment(1, tokens)).segments
+    assert other.logprobs == {}
+    (position,) = asked.tokens
+    assert set(asked.logprobs) == {position}
+    chosen, top = asked.logprobs[position].chosen, asked.logprobs[position].top
+    assert chosen <= 0
+    assert len(top) == len(dict(top)) == count
+    values = [value for _, value in top]
+    assert values == sorted(values, reverse=True)
+    assert sum(map(math.exp, values)) <= 1 + 1e-4
+    if count:
+        assert top[0] == (asked.tokens[position], chosen)
 
 
 def test_a_token_still_on_the_device_continues_its_sequence(bench: Bench) -> None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from llama_harness import OpenLane, await_result, decode, generate, load_options, next_token, run_step, segment
 
 from dlfp_edge.runtime import Runtime, Sampling, Step
 from dlfp_edge.runtimes.llama_cpp import provider
+from dlfp_edge.runtimes.llama_cpp.logprobs import largest, log_softmax
+from dlfp_edge.runtimes.llama_cpp.sampler import Sampler
 
 PROMPT = "The best thing about a rainy day is"
 
@@ -52,6 +57,44 @@ def test_ignored_end_tokens_never_come(runtime: Runtime, open_lane: OpenLane) ->
     result = run_step(runtime, lane, segment(0, 0, prompt), segment(1, 0, prompt))
     ends = [runtime.tokenizer.is_end(next_token(result, index)) for index in (0, 1)]
     assert ends[1] is False
+
+
+def test_logprobs_are_the_models_own_whatever_bias_and_temperature(runtime: Runtime, open_lane: OpenLane) -> None:
+    tokens = runtime.tokenizer.encode(PROMPT)
+    found = []
+    for sampling in (
+        Sampling(logprobs=5),
+        Sampling(logprobs=5, temperature=2.0, top_k=0, seed=1),
+        Sampling(logprobs=5, logit_bias={1000: 100}),
+    ):
+        lane = open_lane(runtime, context=256)
+        lane.open(0, sampling)
+        result = run_step(runtime, lane, segment(0, 0, tokens))
+        found.append((next_token(result), *result.segments[0].logprobs.values()))
+    (_, greedy), (_, drawn), (forced_token, forced) = found
+    assert greedy.top == drawn.top == forced.top
+    assert forced_token == 1000
+    assert forced.chosen < forced.top[-1][1], "a forced token is as unlikely as it was"
+
+
+def test_a_bias_of_minus_100_forbids_whatever_the_model_says() -> None:
+    logits, ends = np.array([500.0, -1000.0, -2000.0], np.float32), np.array([], np.intp)
+    assert Sampler(Sampling(logit_bias={0: -99}), 3, ends).choose(None, 0, logits.copy()).token == 0
+    assert Sampler(Sampling(logit_bias={0: -100}), 3, ends).choose(None, 0, logits.copy()).token == 1
+
+
+@given(
+    values=st.lists(st.sampled_from([-3.0, -1.0, 0.0, 0.5, 7.0]), min_size=1, max_size=3000), count=st.integers(0, 20)
+)
+def test_largest_is_what_a_sort_gives(values: list[float], count: int) -> None:
+    order = sorted(range(len(values)), key=lambda index: (-values[index], index))[:count]
+    assert largest(np.array(values, np.float32), count) == [(index, values[index]) for index in order]
+
+
+def test_probabilities_add_up_to_one() -> None:
+    logits = np.random.default_rng(0).normal(0, 10, 262_144).astype(np.float32)
+    assert np.exp(log_softmax(logits).astype(np.float64)).sum() == pytest.approx(1, abs=1e-4)
+    assert log_softmax(np.array([1e4, 0, -1e4], np.float32)).tolist() == [0, -1e4, -2e4]
 
 
 def test_an_interrupted_step_draws_nothing(runtime: Runtime, open_lane: OpenLane) -> None:

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from dlfp_edge.runtimes.simulated.choice import Chooser
 from dlfp_edge.runtimes.simulated.kv import KvCache
 from dlfp_edge.runtimes.simulated.tokens import EMPTY_HISTORY, END, ByteTokenizer, extend_history, next_token
 
@@ -23,7 +24,7 @@ class Cells(RuleBasedStateMachine):
     @rule(sequence=IDS)
     def open(self, sequence: int) -> None:
         if sequence not in self.lists:
-            self.cache.open(sequence, salt=0, end_probability=0.0)
+            self.cache.open(sequence, Chooser())
             self.lists[sequence] = []
 
     @rule(sequence=IDS, tokens=st.lists(st.integers(0, 999), max_size=5))
@@ -66,7 +67,7 @@ TestCells = Cells.TestCase
 def test_a_cell_is_free_when_the_last_of_three_lets_go() -> None:
     cache = KvCache(100)
     for sequence in range(3):
-        cache.open(sequence, salt=0, end_probability=0.0)
+        cache.open(sequence, Chooser())
     cache.append(0, [1, 2, 3])
     cache.fork(0, 1, 3)
     cache.fork(1, 2, 2)
