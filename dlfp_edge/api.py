@@ -34,8 +34,11 @@ class Edge:
         sampling: Sampling | None = None,
         pace: float | None = None,
         deadline_s: float | None = None,
+        stop: str | Sequence[str] = (),
     ) -> Task:
         """Queue a task; text is tokenised as the model wants. `sampling` overrides `temperature` and `seed`.
+
+        The answer ends before the first place where a string of `stop` stands in its text.
 
         Raises UsageError for a task that could never run, QueueFull when too many wait, EngineClosed after `close`.
         """
@@ -46,6 +49,7 @@ class Edge:
             sampling=sampling or Sampling(temperature=temperature, seed=seed),
             pace=pace,
             deadline_s=deadline_s,
+            stop=_strings(stop),
         )
         return self.engine.submit(spec)
 
@@ -132,6 +136,14 @@ def open_engine(
         raise
     engine.start()
     return Edge(loaded, engine)
+
+
+def _strings(stop: object) -> tuple[str, ...]:
+    if isinstance(stop, str):
+        return (stop,)
+    if not isinstance(stop, Sequence) or isinstance(stop, bytes | bytearray):
+        raise UsageError(f"stop is {stop!r}: give a string or a sequence of strings")
+    return tuple(stop)
 
 
 def _are_ids(prompt: object) -> bool:

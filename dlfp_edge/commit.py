@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dlfp_edge.control import Observation, Update
 from dlfp_edge.lane_state import Flight, LaneState
 from dlfp_edge.running import Running
-from dlfp_edge.runtime import StepResult
+from dlfp_edge.runtime import Logprobs, StepResult
 from dlfp_edge.state import State
 from dlfp_edge.task import Finish
 from dlfp_edge.trace import SegmentTrace, StepRecord
@@ -136,7 +136,8 @@ class Committer:
             if part.embedding is not None and not running.ended:
                 self._embed(running, part.embedding, part.completed)
             for position in sorted(part.tokens):
-                self._accept(running, part.tokens[position], part.completed + result.sampling_s)
+                logprobs = part.logprobs.get(position)
+                self._accept(running, part.tokens[position], logprobs, part.completed + result.sampling_s)
             if part.error is not None:
                 self._state.finish(lane, running, Finish.ERROR, result.completed, part.error)
         if result.lost:
@@ -154,14 +155,16 @@ class Committer:
             lane.lane.truncate(running.sequence, keep)
             running.computed = running.planned = keep
 
-    def _accept(self, running: Running, token: int, at: float) -> None:
+    def _accept(self, running: Running, token: int, logprobs: Logprobs | None, at: float) -> None:
         if running.ended:
             return
         contended = self._state.background_seen >= running.last_token_at
         running.tokens.append(token)
         running.last_token_at = at
-        self._state.delivery.token(running, token, at, contended=contended)
-        if running.task.is_end(token) and not running.task.spec.sampling.ignore_eos:
+        if logprobs is not None:
+            running.task.record.logprobs.append(logprobs)
+        stops = self._state.delivery.token(running, token, at, contended=contended)
+        if stops or (running.task.is_end(token) and not running.task.spec.sampling.ignore_eos):
             self._state.finish_running(running, Finish.STOP, at)
         elif len(running.task.record.output_token_ids) >= running.task.spec.max_tokens:
             self._state.finish_running(running, Finish.LENGTH, at)

@@ -23,20 +23,27 @@ class Delivery:
         self._due: list[tuple[float, int, Task, int]] = []
         self._order = itertools.count()
 
-    def token(self, running: Running, token: int, available: float, *, contended: bool) -> None:
-        """A token became available at `available`; it is released at once, or when its pace says."""
+    def token(self, running: Running, token: int, available: float, *, contended: bool) -> bool:
+        """A token became available at `available`; it is released at once, or when its pace says.
+
+        Returns whether it completes a stop string.
+        """
         record = running.task.record
         record.output_token_ids.append(token)
         record.token_times.append(available)
         record.contended.append(contended)
         due = running.playout.due(available)
         heapq.heappush(self._due, (due, next(self._order), running.task, len(record.token_times) - 1))
+        return running.task.accept(token)
 
     def finish(self, task: Task, finish: Finish, now: float, error: str | None = None) -> None:
         """Nothing follows what is already there. A task that ended otherwise than asked shows the rest at once."""
         record = task.record
         if record.finish is not None:
             return
+        task.accept_no_more()
+        if record.stop_string is not None and finish is Finish.LENGTH:
+            finish = Finish.STOP
         record.finish, record.finished, record.error = finish, now, error
         if finish not in (Finish.STOP, Finish.LENGTH):
             self._show_now(task, now)

@@ -19,7 +19,7 @@ from dlfp_edge.commit import Committer
 from dlfp_edge.delivery import Delivery
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.errors import EngineClosed, RuntimeFailure, UsageError
-from dlfp_edge.given import YEAR_S, check_number
+from dlfp_edge.given import YEAR_S, check_number, check_stop
 from dlfp_edge.handle import Task
 from dlfp_edge.lane_state import LaneState
 from dlfp_edge.placement import open_lanes
@@ -133,7 +133,13 @@ class Engine:
             raise UsageError(f"the prompt holds a token id outside 0..{last}: tokenise it for this model")
         if not isinstance(spec.sampling, Sampling):
             raise UsageError(f"sampling is {spec.sampling!r}: give a dlfp_edge.Sampling")
+        if max(spec.sampling.logit_bias, default=0) >= self.runtime.tokenizer.vocabulary:
+            last = self.runtime.tokenizer.vocabulary - 1
+            raise UsageError(f"logit_bias holds a token id outside 0..{last}: take the ids of this model")
         check_number("max_tokens", spec.max_tokens, 1, 2**31, whole=True)
+        if spec.sampling.min_tokens > spec.max_tokens:
+            raise UsageError(f"min_tokens is {spec.sampling.min_tokens}: give at most max_tokens, {spec.max_tokens}")
+        check_stop(spec.stop)
         if spec.embed and self.runtime.capabilities.pooling is Pooling.NONE:
             raise UsageError("this model gives no embeddings: load one that does")
         if spec.embed and len(spec.prompt) > most:

@@ -7,6 +7,9 @@ from dlfp_edge.errors import UsageError
 YEAR_S = 365 * 86_400.0
 """The longest time that may be asked for: clocks and timers take no more than some centuries."""
 
+MOST_STOPS, LONGEST_STOP = 16, 256
+"""How many stop strings a task may have, and how many characters each."""
+
 
 def check_number(name: str, value: object, least: float, most: float, *, whole: bool = False) -> None:
     """Raises UsageError unless `value` is a number (a whole one) from `least` to `most`, both included."""
@@ -20,5 +23,22 @@ def check_text(text: str) -> None:
     """Raises UsageError for a text that is empty, or that has no UTF-8 form, such as undecodable command-line bytes."""
     if not text.strip():
         raise UsageError("the prompt is empty: give it some text")
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    if _has_surrogate(text):
         raise UsageError("the prompt is not valid Unicode: it holds a lone surrogate; give UTF-8 text")
+
+
+def check_stop(stop: object) -> None:
+    """Raises UsageError unless `stop` is a tuple of up to 16 strings of 1 to 256 characters."""
+    if not isinstance(stop, tuple):
+        raise UsageError(f"stop is {stop!r}: give a tuple of strings")
+    if len(stop) > MOST_STOPS:
+        raise UsageError(f"{len(stop)} stop strings are too many: give at most {MOST_STOPS}")
+    for text in stop:
+        if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_STOP:
+            raise UsageError(f"stop string {text!r}: give a string of 1 to {LONGEST_STOP} characters")
+        if _has_surrogate(text):
+            raise UsageError(f"stop string {text!r} is not valid Unicode: it holds a lone surrogate; give UTF-8 text")
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)

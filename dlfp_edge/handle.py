@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,12 +13,17 @@ import numpy as np
 from dlfp_edge.errors import DlfpError
 from dlfp_edge.runtime import Tokenizer
 from dlfp_edge.task import Class, Finish, OnFinish, OnToken, TaskRecord, TaskSpec
+from dlfp_edge.text import AnswerText
 
 
 class Token(NamedTuple):
-    """One token of an answer; `text` is "" while its character is incomplete, and holds the whole character later."""
+    """One token of an answer, with the text that became certain with it.
 
-    id: int
+    `text` is "" while a character is incomplete or what there is could begin a stop string; a later token's has it all.
+    `id` is None for text that was held back until the answer ended, after its last token.
+    """
+
+    id: int | None
     text: str
 
 
@@ -44,7 +48,7 @@ class Task:
         self._on_finish = on_finish
         self._changed = threading.Condition()
         self._watchers: list[Callable[[], None]] = []
-        self._pieces: list[bytes] = []
+        self._text = AnswerText(spec.stop)
         self._shown = 0
         self._done = False
 
@@ -68,6 +72,12 @@ class Task:
         """Whether the task has ended and its last token was released."""
         return self._done
 
+    @property
+    def text(self) -> str:
+        """The answer as far as it was shown: what the tokens' texts come to."""
+        with self._changed:
+            return "".join(self.record.pieces[: self._shown])
+
     def is_end(self, token: int) -> bool:
         """Whether the model ends its answer with this token."""
         return self._tokenizer.is_end(token)
@@ -84,20 +94,20 @@ class Task:
 
     def __iter__(self) -> Iterator[Token]:
         """The tokens as they are released. Raises DlfpError if the task fails."""
-        decoder, index = codecs.getincrementaldecoder("utf-8")("replace"), 0
+        index = 0
         while True:
             with self._changed:
                 self._changed.wait_for(lambda at=index: self._done or self._shown > at)  # type: ignore[misc]
                 shown, done = self._shown, self._done
             for position in range(index, shown):
-                yield self._token(decoder, position, last=done and position == shown - 1)
+                yield self._token(position)
             index = shown
             if done:
                 self._raise_if_failed()
                 return
 
     async def __aiter__(self) -> AsyncIterator[Token]:
-        decoder, index = codecs.getincrementaldecoder("utf-8")("replace"), 0
+        index = 0
         loop, event = asyncio.get_running_loop(), asyncio.Event()
 
         def notify() -> None:
@@ -111,8 +121,8 @@ class Task:
                 event.clear()
                 with self._changed:
                     shown, done = self._shown, self._done
-                for at in range(index, shown):
-                    yield self._token(decoder, at, last=done and at == shown - 1)
+                for position in range(index, shown):
+                    yield self._token(position)
                 index = shown
                 if done:
                     self._raise_if_failed()
@@ -122,12 +132,26 @@ class Task:
             with self._changed:
                 self._watchers.remove(notify)
 
-    def release(self, index: int, *, last: bool) -> None:
-        """Show token `index` to the readers (called by the engine, which calls `end` right after the last one).
+    def accept(self, token: int) -> bool:
+        """Add the text of a token to the record; whether a stop string is complete (called by the engine).
 
-        Its bytes are looked up here, so that an answer can be read after the model has gone.
+        It is looked up here, so that an answer can be read after the model has gone.
         """
-        self._pieces.append(self._tokenizer.token_bytes(self.record.output_token_ids[index]))
+        self.record.pieces.append(self._text.feed(self._tokenizer.token_bytes(token)))
+        self.record.stop_string = self._text.stopped
+        return self._text.stopped is not None
+
+    def accept_no_more(self) -> None:
+        """Add what was held back to the last token's text, or after it if that was shown (called by the engine)."""
+        rest = self._text.end()
+        self.record.stop_string = self._text.stopped
+        if len(self.record.shown_times) < len(self.record.pieces):
+            self.record.pieces[-1] += rest
+        elif rest:
+            self.record.pieces.append(rest)
+
+    def release(self, index: int, *, last: bool) -> None:
+        """Show token `index` to the readers (called by the engine, which calls `end` right after the last one)."""
         if not last:
             self._announce(index + 1, done=False)
         if self._on_token is not None:
@@ -135,7 +159,7 @@ class Task:
 
     def end(self) -> None:
         """Tell the readers that nothing follows (called by the engine, once)."""
-        self._announce(len(self.record.shown_times), done=True)
+        self._announce(len(self.record.pieces), done=True)
         if self._on_finish is not None:
             self._on_finish(self.record)
 
@@ -147,8 +171,9 @@ class Task:
         for watcher in watchers:
             watcher()
 
-    def _token(self, decoder: codecs.IncrementalDecoder, index: int, *, last: bool) -> Token:
-        return Token(self.record.output_token_ids[index], decoder.decode(self._pieces[index], last))
+    def _token(self, index: int) -> Token:
+        ids = self.record.output_token_ids
+        return Token(ids[index] if index < len(ids) else None, self.record.pieces[index])
 
     def _raise_if_failed(self) -> None:
         if self.record.finish is Finish.ERROR:

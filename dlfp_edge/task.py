@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from dlfp_edge.runtime import Sampling
+from dlfp_edge.runtime import Logprobs, Sampling
 
 
 class Class(str, Enum):
@@ -31,8 +31,9 @@ class TaskSpec:
     """What is asked of the engine.
 
     `pace` (tokens/s) releases tokens to the reader on that schedule; None shows them as they come. `deadline_s` counts
-    from arrival: a task that has not ended by then ends with `Finish.DEADLINE`. With `embed` the prompt is a text whose
-    embedding is wanted; nothing is generated.
+    from arrival: a task that has not ended by then ends with `Finish.DEADLINE`. The answer ends before the first of the
+    strings `stop` in its text, whatever else ends it or not. With `embed` the prompt is a text whose embedding is
+    wanted; nothing is generated.
     """
 
     prompt: tuple[int, ...]
@@ -43,6 +44,7 @@ class TaskSpec:
     deadline_s: float | None = None
     embed: bool = False
     label: str = ""
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -54,6 +56,11 @@ class TaskRecord:
     work existed at any moment between token i-1 (or the arrival) and token i. `cached_prompt_tokens` were there
     already, from a task whose prompt begins the same. `pauses` is how often the task had to leave for want of KV cells.
     `embedding` has length 1.
+
+    `pieces[i]` is the text that became certain with token i: "" while a character is incomplete or could begin a stop
+    string. One more piece follows where some was still held back after the last token had been shown. `stop_string` is
+    the one the text was cut before; the tokens that made it up are among `output_token_ids`. `logprobs[i]` is there for
+    each token where the sampling asks for it.
     """
 
     request_id: str
@@ -70,9 +77,17 @@ class TaskRecord:
     token_times: list[float] = field(default_factory=list)
     shown_times: list[float] = field(default_factory=list)
     contended: list[bool] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    logprobs: list[Logprobs] = field(default_factory=list)
     finished: float | None = None
     finish: Finish | None = None
+    stop_string: str | None = None
     error: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The answer so far, shown to its reader or not yet."""
+        return "".join(self.pieces)
 
     @property
     def failed(self) -> bool:

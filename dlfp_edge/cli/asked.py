@@ -10,6 +10,7 @@ from dlfp_edge.cli.options import text_argument
 from dlfp_edge.cli.output import note
 from dlfp_edge.errors import UsageError
 from dlfp_edge.experiment.workload import Workload, load_workload
+from dlfp_edge.given import check_stop
 from dlfp_edge.task import Class
 
 DEMO = "demo"
@@ -28,17 +29,25 @@ _TEMPERATURE, _REPEAT_PENALTY = 0.7, 1.1
 
 
 def asked_workload(
-    name: str | None, foreground: Sequence[str], background: Sequence[Path], background_prompt: str | None
+    name: str | None,
+    foreground: Sequence[str],
+    background: Sequence[Path],
+    background_prompt: str | None,
+    stop: Sequence[str] = (),
 ) -> Workload:
     """The workload by name or path, or one made of the given prompts and files. Raises UsageError for both at once."""
     if background_prompt is not None and not background:
         raise UsageError("--background-prompt goes with --background: name the files it is about")
+    if stop and not foreground:
+        raise UsageError("--stop goes with --foreground: give the prompts whose answers it is to end")
+    check_stop(tuple(stop))
     if not foreground and not background:
         return load_workload(DEMO if name is None else name)
     if name is not None:
         raise UsageError(f"'{name}' is a workload of its own: give either it or --foreground and --background")
     return _own_workload(
         {f"prompt {index}": text_argument(value, "--foreground") for index, value in enumerate(foreground, start=1)},
+        stop,
         _documents(background),
         INSTRUCTION if background_prompt is None else text_argument(background_prompt, "--background-prompt"),
     )
@@ -50,10 +59,13 @@ def documents(workload: Workload) -> int | None:
     return None if None in counts else sum(count or 0 for count in counts)
 
 
-def _own_workload(prompts: dict[str, str], documents: dict[str, str], instruction: str) -> Workload:
+def _own_workload(
+    prompts: dict[str, str], stop: Sequence[str], documents: dict[str, str], instruction: str
+) -> Workload:
     streams: list[dict[str, Any]] = []
     if prompts:
-        streams.append({**_stream("chat", "foreground", list(prompts), _FOREGROUND_TOKENS), "clients": 1})
+        stream = _stream("chat", "foreground", list(prompts), _FOREGROUND_TOKENS)
+        streams.append({**stream, "clients": 1, "stop": list(stop)})
     if documents:
         clients = min(_BACKGROUND_CLIENTS, len(documents))
         stream = _stream("documents", "background", list(documents), _BACKGROUND_TOKENS)

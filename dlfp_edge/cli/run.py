@@ -71,6 +71,12 @@ def run(
         str | None,
         typer.Option(help="What to do with each file, or @FILE. Default: summarise it.", rich_help_panel=_WORK),
     ] = None,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT", help="End a foreground answer before this text. Repeatable.", rich_help_panel=_WORK
+        ),
+    ] = None,
     pace: Annotated[
         str | None,
         typer.Option(
@@ -183,7 +189,7 @@ def run(
     """
     from dlfp_edge.cli.asked import asked_workload
 
-    asked = asked_workload(workload, foreground or [], background or [], background_prompt)
+    asked = asked_workload(workload, foreground or [], background or [], background_prompt, stop or [])
     if pace is not None:
         asked = asked.paced(options.parse_pace(pace))
     options.parse_positive(str(scale), "--scale")
@@ -275,7 +281,7 @@ def _measure(order: _Order, loaded: Runtime, device: Device) -> _Measured:
     from dlfp_edge.experiment.session import Session, is_virtual, running
     from dlfp_edge.experiment.sizing import sized
 
-    topology, transcript = device.cpu(), Transcript(loaded.tokenizer)
+    topology, transcript = device.cpu(), Transcript()
     settings = sized(order.settings, order.workload.scaled(order.scale))
     engine = Engine(loaded, settings, topology)
     with running(engine):
@@ -288,7 +294,7 @@ def _measure(order: _Order, loaded: Runtime, device: Device) -> _Measured:
             on_event=_listener(transcript),
         )
         virtual = is_virtual(engine)
-        with Artefacts(order.out, tokenizer=loaded.tokenizer, report=note, patient=virtual) as artefacts:
+        with Artefacts(order.out, report=note, patient=virtual) as artefacts:
             session.artefacts = artefacts
             keep_log_in(order.out)
             outcome, interrupted = _watch(order, engine, session, transcript)
@@ -303,7 +309,7 @@ def _measure(order: _Order, loaded: Runtime, device: Device) -> _Measured:
             )
             artefacts.finish(outcome.summary(), manifest)
     own = outcome.records if order.workload.name == OWN else ()
-    answers = [request_line(record, loaded.tokenizer) for record in own]
+    answers = [request_line(record) for record in own]
     return _Measured(outcome, answers, virtual, interrupted, artefacts.files(), artefacts.fault)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import codecs
 from collections import deque
 
-from dlfp_edge.runtime import Tokenizer
 from dlfp_edge.task import Class, TaskRecord
 
 _KEPT_CHARACTERS = 12_000
@@ -15,13 +13,11 @@ _KEPT_GAPS = 240
 class Transcript:
     """Collects shown tokens. `on_token` runs in the engine's thread, everything else reads from another."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self) -> None:
         self.label = ""
         self.tokens = 0
         self.pace: float | None = None
         self.gaps_s: deque[float] = deque(maxlen=_KEPT_GAPS)
-        self._tokenizer = tokenizer
-        self._decoders: dict[str, codecs.IncrementalDecoder] = {}
         self._pieces: deque[str] = deque(maxlen=_KEPT_CHARACTERS)
         self._newest = ""
 
@@ -29,20 +25,19 @@ class Transcript:
         """Take the token at `index` of a record; background tokens are not shown."""
         if record.task_class is not Class.FOREGROUND:
             return
-        if record.request_id not in self._decoders:
-            self._decoders[record.request_id] = codecs.getincrementaldecoder("utf-8")("replace")
         if record.request_id != self._newest:
             self._newest, self.label = record.request_id, record.label or "foreground"
             self.pace = record.pace
             self._pieces.append(f"\n\n▸ {self.label}\n" if self._pieces else f"▸ {self.label}\n")
-        self._pieces.append(self._decoders[record.request_id].decode(self._bytes(record.output_token_ids[index])))
+        self._pieces.append(record.pieces[index])
         self.tokens += 1
         if index > 0:
             self.gaps_s.append(record.shown_times[index] - record.shown_times[index - 1])
 
     def on_finish(self, record: TaskRecord) -> None:
-        """Forget what is kept for a request until it ends."""
-        self._decoders.pop(record.request_id, None)
+        """Take the text that was held back after a request's last token."""
+        if record.request_id == self._newest:
+            self._pieces.extend(record.pieces[len(record.output_token_ids) :])
 
     def tail(self, characters: int) -> str:
         """About the newest `characters` of text."""
@@ -52,6 +47,3 @@ class Transcript:
             first -= 1
             length += len(pieces[first])
         return "".join(pieces[first:])
-
-    def _bytes(self, token: int) -> bytes:
-        return self._tokenizer.token_bytes(token)

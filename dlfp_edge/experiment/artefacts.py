@@ -13,14 +13,13 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from dlfp_edge.errors import UsageError
 from dlfp_edge.experiment.jsonlines import LineFile, encode, to_json
-from dlfp_edge.runtime import Tokenizer
 from dlfp_edge.task import TaskRecord
 from dlfp_edge.trace import StepRecord
 
@@ -44,8 +43,8 @@ class Artefacts:
     A disk that fills or fails keeps the whole lines written so far, is reported once through `report` (from the writer
     thread), sets `fault`, and does not disturb the run. A command whose artefacts have a `fault` exits non-zero.
     Records that the disk cannot keep up with are dropped and counted, unless `patient`: virtual time outruns any disk,
-    and stands still while it waits. `tokenizer` gives each request its answer's text. What an earlier run left in the
-    folder is replaced, its summary first, so that no summary stands beside another run's records.
+    and stands still while it waits. What an earlier run left in the folder is replaced, its summary first, so that no
+    summary stands beside another run's records.
 
     Raises UsageError if the folder cannot be made or written to.
     """
@@ -54,11 +53,9 @@ class Artefacts:
         self,
         folder: Path,
         *,
-        tokenizer: Tokenizer | None = None,
         report: Callable[[str], None] = _to_stderr,
         patient: bool = False,
     ) -> None:
-        self._tokenizer = tokenizer
         self._patient = patient
         self.folder = folder
         self.fault: str | None = None
@@ -137,7 +134,7 @@ class Artefacts:
     def _write_waiting(self) -> None:
         for _ in range(len(self._waiting)):
             file, record = self._waiting.popleft()
-            file.append(request_line(record, self._tokenizer) if isinstance(record, TaskRecord) else record)
+            file.append(request_line(record) if isinstance(record, TaskRecord) else record)
             time.sleep(0)  # offers the interpreter's lock to the engine
         for file in (self._requests, self._steps):  # the small one first: steps must not take its room
             try:
@@ -153,18 +150,12 @@ def _holds_something(path: Path) -> bool:
         return False
 
 
-def request_line(record: TaskRecord, tokenizer: Tokenizer | None) -> dict[str, Any]:
+def request_line(record: TaskRecord) -> dict[str, Any]:
     """A request as `requests.jsonl` has it: times are seconds on the engine's clock, one a token."""
     line: dict[str, Any] = encode(record)
     line["class"] = line.pop("task_class")
-    if tokenizer is not None:
-        line["text"] = text_of(tokenizer, record.output_token_ids)
+    line["text"] = "".join(line.pop("pieces"))
     return line
-
-
-def text_of(tokenizer: Tokenizer, tokens: Iterable[int]) -> str:
-    """What tokens say; bytes that are no UTF-8 become U+FFFD."""
-    return b"".join(map(tokenizer.token_bytes, tokens)).decode("utf-8", "replace")
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:

@@ -190,6 +190,7 @@ class StreamClient:
             pace=stream.pace,
             deadline_s=stream.deadline_s,
             label=f"{stream.name}/{client}/{index} {prompt.name}".rstrip(),
+            stop=tuple(stream.stop),
         )
 
     def _longest(self, spec: TaskSpec) -> TaskSpec:

@@ -40,7 +40,7 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
         return f"missing key '{key}': add it"
     if detail["type"] == "value_error":
         return problem.removeprefix("Value error, ")
-    if detail["type"] in ("list_type", "model_type"):
+    if detail["type"] in ("list_type", "model_type") and len(detail["loc"]) < 3:
         return f"'{detail['loc'][0]}' must be written as tables that each begin with [[{detail['loc'][0]}]]"
     return f"'{key}': {problem[:1].lower()}{problem[1:]}, not {_shown(given)}"
 

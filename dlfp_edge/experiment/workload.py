@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from dlfp_edge.errors import UsageError
 from dlfp_edge.experiment.complaint import one_line
+from dlfp_edge.given import check_stop
 from dlfp_edge.task import Class
 
 if sys.version_info >= (3, 11):
@@ -37,8 +38,8 @@ class Stream(BaseModel):
     first `shared_prefix_tokens`), or text files (`texts`, taken in turn, each after the text of `instruction`). Paths
     are relative to the workload's file. With `turns` each client holds conversations: its first prompt begins one, and
     each of the next `turns` - 1 is all that was said so far and `prompt_tokens` more. `deadline_s` counts from arrival,
-    `pace` is tokens/s shown to the reader. At a
-    `temperature` above 0, the default, tokens are drawn by the run's seed.
+    `pace` is tokens/s shown to the reader. An answer ends before the first of the strings `stop`. At a `temperature`
+    above 0, the default, tokens are drawn by the run's seed.
     """
 
     model_config = _STRICT
@@ -57,6 +58,7 @@ class Stream(BaseModel):
     instruction: str | None = None
     max_tokens: int = Field(ge=1)
     ignore_eos: bool | None = None
+    stop: list[str] = Field(default_factory=list)
     temperature: float = Field(default=0.0, ge=0, le=100)
     repeat_penalty: float = Field(default=1.0, ge=0.01, le=100)
     pace: float | None = Field(default=None, gt=0)
@@ -103,6 +105,15 @@ class Stream(BaseModel):
         if self.turns > 1 and (self.rate is not None or self.texts):
             raise ValueError("'turns' goes with 'clients' and 'prompt_tokens': the next turn follows the last answer")
         return self
+
+    @field_validator("stop")
+    @classmethod
+    def _stops(cls, stop: list[str]) -> list[str]:
+        try:
+            check_stop(tuple(stop))
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+        return stop
 
     @model_validator(mode="after")
     def _prompts(self) -> Stream:

@@ -65,6 +65,8 @@ def assert_one_line_at_the_end(said: Said, *words: str) -> None:
         (["run", "--setting", "shared/dlfp", "--placement", "lanes"], ["--setting", "--placement"]),
         (["run", "--setting", "shared/unlimited", "--controller", "dlfp"], ["--setting", "--controller"]),
         (["run", "--foreground", "hi", "--background-prompt", "x"], ["--background-prompt", "--background"]),
+        (["run", "--stop", "x"], ["--stop", "--foreground"]),
+        (["run", "--foreground", "hi", "--stop", ""], ["stop string", "1 to 256"]),
         (["run", "--foreground", "\udcff\udcfe"], ["--foreground", "UTF-8"]),
         (["run", *SIMULATED, "--model", "."], ["simulated", "--model"]),
         (["run", "--threads", "0"], ["--threads"]),

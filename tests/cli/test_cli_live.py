@@ -14,7 +14,6 @@ from dlfp_edge.cli.cells import cut, printable, width, wrap
 from dlfp_edge.cli.live import LineView, Rate, Scene
 from dlfp_edge.cli.panels import Frame, progress_bar, render, sparkline, tall_sparkline, wrapped_tail
 from dlfp_edge.cli.transcript import Transcript
-from dlfp_edge.runtimes.simulated import ByteTokenizer
 from dlfp_edge.task import Class, TaskRecord
 from dlfp_edge.trace import Snapshot, StuckStep
 
@@ -158,9 +157,9 @@ def test_rate_over_a_while() -> None:
     assert rate.per_second(2.0, 30.0) == 15.0
 
 
-def test_transcript_joins_the_bytes_of_a_character() -> None:
-    transcript = Transcript(ByteTokenizer())
-    record = _record("chat/0", Class.FOREGROUND, "é!".encode())
+def test_transcript_shows_the_pieces_of_an_answer() -> None:
+    transcript = Transcript()
+    record = _record("chat/0", Class.FOREGROUND, ["", "é", "!"])
     for index in range(3):
         transcript.on_token(record, index)
     assert transcript.tail(100).endswith("é!")
@@ -168,23 +167,23 @@ def test_transcript_joins_the_bytes_of_a_character() -> None:
     assert list(transcript.gaps_s) == pytest.approx([0.5, 0.5])
 
 
-def test_transcript_keeps_nothing_of_requests_that_ended() -> None:
-    transcript = Transcript(ByteTokenizer())
-    record = _record("chat/0", Class.FOREGROUND, b"x")
+def test_transcript_shows_what_was_held_back_to_the_end() -> None:
+    transcript = Transcript()
+    record = _record("chat/0", Class.FOREGROUND, ["x"])
     transcript.on_token(record, 0)
+    record.pieces.append("\n")
     transcript.on_finish(record)
-    assert not transcript._decoders
-    assert transcript.tail(10).endswith("x")
+    assert transcript.tail(10).endswith("x\n")
 
 
 def test_transcript_leaves_the_background_out() -> None:
-    transcript = Transcript(ByteTokenizer())
-    transcript.on_token(_record("notes/0", Class.BACKGROUND, b"x"), 0)
+    transcript = Transcript()
+    transcript.on_token(_record("notes/0", Class.BACKGROUND, ["x"]), 0)
     assert transcript.tail(100) == ""
 
 
 def test_lines_for_pipes(capsys: pytest.CaptureFixture[str]) -> None:
-    with LineView(_Engine(), Transcript(ByteTokenizer()), Scene(documents=None, simulated=True)):
+    with LineView(_Engine(), Transcript(), Scene(documents=None, simulated=True)):
         pass
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("simulated, foreground: 0 tokens")
@@ -196,8 +195,8 @@ class _Engine:
         return SNAPSHOT
 
 
-def _record(label: str, task_class: Class, content: bytes) -> TaskRecord:
-    record = TaskRecord(label, task_class, label, prompt_tokens=1, arrived=0.0)
-    record.output_token_ids = list(content)
-    record.shown_times = [0.5 * index for index in range(len(content))]
+def _record(label: str, task_class: Class, pieces: list[str]) -> TaskRecord:
+    record = TaskRecord(label, task_class, label, prompt_tokens=1, arrived=0.0, pieces=pieces)
+    record.output_token_ids = list(range(len(pieces)))
+    record.shown_times = [0.5 * index for index in range(len(pieces))]
     return record

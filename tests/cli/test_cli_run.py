@@ -61,6 +61,17 @@ def test_the_answers_to_ones_own_prompts_are_there(cli: Cli, tmp_path: Path) -> 
     assert {answer["label"].partition(" ")[2]: answer["text"] for answer in answers} == texts
 
 
+def test_an_answer_ends_before_a_stop_text(cli: Cli, tmp_path: Path) -> None:
+    asked = (RUN[0], *RUN[2:], "--foreground", "Good morning", "--background", "note.txt", "--json")
+    (tmp_path / "note.txt").write_text("The harbour opens at six.")
+    document, chat = sorted(json.loads(cli(*asked).out)["answers"], key=lambda answer: answer["class"])
+    stop = chat["text"][40:45]
+    said = json.loads(cli(*asked, "--stop", stop, "--stop", "never said").out)
+    other, cut = sorted(said["answers"], key=lambda answer: answer["class"])
+    assert (cut["text"], cut["finish"], cut["stop_string"]) == (chat["text"].partition(stop)[0], "stop", stop)
+    assert other["text"] == document["text"]
+
+
 def test_a_file_may_have_any_name(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "instruction").write_text("abcdef")
     assert cli(RUN[0], *RUN[2:], "--background", "instruction", "--background-prompt", "Sum: ").code == 0

@@ -14,6 +14,11 @@ from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.task import Class, Finish, TaskRecord, TaskSpec
 from dlfp_edge.trace import StepRecord
 
+from .stop_oracle import cut
+
+STOPS = [(), (), ("5 w6",), ("7", " w777"), ("1 w1 w1", "21 w")]
+"""Strings that the simulated model's words make up now and then."""
+
 
 @dataclass
 class Load:
@@ -54,13 +59,15 @@ class Load:
         task_class = random.choice(list(Class))
         prefix = 40 if task_class is Class.BACKGROUND and random.random() < 0.5 else 0
         prompt = (7,) * prefix + tuple(random.randrange(200) for _ in range(random.randint(1, self.longest_prompt)))
+        most = random.randint(1, self.longest_output)
         return TaskSpec(
             prompt=prompt,
             task_class=task_class,
-            max_tokens=random.randint(1, self.longest_output),
-            sampling=Sampling(ignore_eos=random.random() < 0.5),
+            max_tokens=most,
+            sampling=Sampling(ignore_eos=random.random() < 0.5, min_tokens=most // 2 if most % 3 else 0),
             pace=self.pace if task_class is Class.FOREGROUND else None,
             deadline_s=random.choice([None, None, 5.0, 0.01]),
+            stop=STOPS[most % len(STOPS)],
         )
 
     def _submit(self, engine: Engine, spec: TaskSpec, cancel_after: float | None) -> None:
@@ -82,7 +89,7 @@ def answer_alone(spec: TaskSpec, seed: int, end_probability: float) -> list[int]
     """The tokens a task gives on a runtime of its own: the oracle for every schedule."""
     runtime = SimulatedRuntime(mode="batched", seed=seed, end_probability=end_probability)
     engine = Engine(runtime, Settings(placement=Placement.SHARED, controller="unlimited"))
-    alone = TaskSpec(prompt=spec.prompt, max_tokens=spec.max_tokens, sampling=spec.sampling)
+    alone = TaskSpec(prompt=spec.prompt, max_tokens=spec.max_tokens, sampling=spec.sampling, stop=spec.stop)
     task = engine.submit(alone)
     engine.run_until(lambda: task.done)
     engine.close()
@@ -110,5 +117,7 @@ def check_tokens(load: Load, seed: int, end_probability: float) -> None:
         alone = answer_alone(task.spec, seed, end_probability)
         ids = task.record.output_token_ids
         assert ids == alone[: len(ids)]
+        said = b"".join(map(load.runtime.tokenizer.token_bytes, ids)).decode()
+        assert task.text == task.record.text == cut(said, task.spec.stop)[0]
         if task.record.finish in (Finish.STOP, Finish.LENGTH):
             assert ids == alone

@@ -19,7 +19,6 @@ from dlfp_edge.placement import background_cores
 from dlfp_edge.queues import AGE_LIMIT_S, Queues
 from dlfp_edge.runtimes.simulated import SimulatedRuntime
 from dlfp_edge.runtimes.simulated.cost import CostModel, Slowdown
-from dlfp_edge.runtimes.simulated.tokens import ByteTokenizer
 from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.task import TaskRecord, TaskSpec
 from dlfp_edge.trace import StepRecord
@@ -551,19 +550,6 @@ def test_the_background_keeps_off_the_cores_of_a_reader_while_there_is_one() -> 
     engine.run_until(lambda: False)
     engine.close()
     assert pinned == [background_cores(topology, engine.runtime.capabilities.decode_threads), None]
-
-
-def test_no_character_is_ever_split() -> None:
-    text = "é 漢字 😀 שלום"
-    record = TaskRecord("f0", Class.FOREGROUND, "", 1, 0.0, output_token_ids=list(text.encode()))
-    task = Task(TaskSpec((1,)), record, ByteTokenizer(), lambda task: None, None, None)
-    for index in range(len(record.output_token_ids)):
-        record.shown_times.append(0.0)
-        task.release(index, last=False)
-    task.end()
-    pieces = [token.text for token in task]
-    assert "".join(pieces) == text
-    assert all("\ufffd" not in piece for piece in pieces)
 
 
 def test_a_cancelled_reader_leaves_nothing_and_its_task_goes_on() -> None:

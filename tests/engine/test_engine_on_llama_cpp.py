@@ -81,6 +81,21 @@ def test_foreground_words_do_not_depend_on_the_background(runtime: Runtime) -> N
     assert beside == alone
 
 
+def test_an_answer_is_cut_before_a_stop_string_and_decoded_no_further(runtime: Runtime) -> None:
+    prompt = tuple(runtime.tokenizer.encode("The three primary colours are"))
+    with Engine(runtime, Settings(placement=Placement.LANES, context=2000), _topology()) as engine:
+        whole = engine.submit(TaskSpec(prompt, max_tokens=40))
+        whole.wait(60)
+        for stop in (whole.text[20:23], whole.text[31:60]):
+            task = engine.submit(TaskSpec(prompt, max_tokens=40, stop=(stop, "never said")))
+            record = task.wait(60)
+            assert record.finish is Finish.STOP
+            assert record.stop_string == stop
+            assert "".join(token.text for token in task) == task.text == whole.text[: whole.text.index(stop)]
+            assert record.output_token_ids == whole.record.output_token_ids[: len(record.output_token_ids)]
+            assert len(record.output_token_ids) < len(whole.record.output_token_ids)
+
+
 def test_a_closed_model_is_refused_and_its_answers_stay_readable() -> None:
     with open_engine() as edge:
         task = edge.submit("The sky is", max_tokens=8)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,8 @@ from hypothesis import strategies as st
 
 from dlfp_edge.errors import UsageError
 from dlfp_edge.experiment import artefacts as module
-from dlfp_edge.experiment.artefacts import Artefacts, text_of, write_json
+from dlfp_edge.experiment.artefacts import Artefacts, write_json
 from dlfp_edge.experiment.jsonlines import LineFile
-from dlfp_edge.runtimes.simulated.tokens import ByteTokenizer
 from dlfp_edge.task import Class, Finish, TaskRecord
 
 
@@ -91,12 +91,13 @@ def test_requests_are_written_with_their_tokens_and_times(tmp_path: Path) -> Non
 
 
 def test_an_answer_is_written_as_text_too(tmp_path: Path) -> None:
-    answered = request(0)
-    with Artefacts(tmp_path, tokenizer=ByteTokenizer()) as artefacts:
+    answered = replace(request(0), pieces=["a", "é"], stop_string="\n", finish=Finish.STOP)
+    with Artefacts(tmp_path) as artefacts:
         artefacts.request(answered)
     [line] = map(json.loads, (tmp_path / "requests.jsonl").read_text().splitlines())
-    assert line["text"] == text_of(ByteTokenizer(), answered.output_token_ids)
-    assert text_of(ByteTokenizer(), "é".encode()) == "é"
+    assert line["text"] == "aé"
+    assert (line["finish"], line["stop_string"]) == ("stop", "\n")
+    assert "pieces" not in line
 
 
 def test_no_summary_stands_beside_records_of_a_later_run(tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ def test_a_good_file_loads(file: Path) -> None:
         ("max_tokens = 8", "", "missing key 'max_tokens'"),
         ("max_tokens = 8", "max_token = 8", "did you mean 'max_tokens'?"),
         ("max_tokens = 8", "max_tokens = 0", "'max_tokens'"),
+        ("max_tokens = 8", "max_tokens = 8\nstop = ['']", "stop string ''"),
+        ("max_tokens = 8", "max_tokens = 8\nstop = 'x'", "'stop'"),
         ("max_tokens = 8", "max_tokens = 8\npace = inf", "'pace'"),
         ('"foreground"', '"forground"', "'foreground' or 'background', not 'forground'"),
         ("prompt_tokens = 64", "", "either 'prompt_tokens'"),
