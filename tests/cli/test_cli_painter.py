@@ -17,7 +17,6 @@ from dlfp_edge.cli.live import PictureView, Scene
 from dlfp_edge.cli.output import note
 from dlfp_edge.cli.painter import Painter
 from dlfp_edge.cli.transcript import Transcript
-from dlfp_edge.runtimes.simulated import ByteTokenizer
 from dlfp_edge.trace import Snapshot
 
 from .terminal import Terminal
@@ -115,7 +114,7 @@ class _Engine:
 
 def test_the_view_follows_the_size_and_says_notes_below(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = stderr_on_a_screen(monkeypatch)
-    view = PictureView(_Engine(), Transcript(ByteTokenizer()), Scene(20, simulated=False))
+    view = PictureView(_Engine(), Transcript(), Scene(20, simulated=False))
     with view:
         note("note: the disk is full")
         view.show()
