@@ -1,4 +1,4 @@
-"""The CPU quota a Linux cgroup puts on this process, in either version of the interface."""
+"""What a Linux cgroup grants this process, CPU time and memory, in either version of the interface."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from pathlib import Path, PurePosixPath
 from .sysfs import read_field, read_int, read_text, to_int
 
 _V2_MOUNTS = ("sys/fs/cgroup", "sys/fs/cgroup/unified")
-_UNKNOWN = "1:cpu:/\n0::/"
-_V1_MOUNTS = ("sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpuacct,cpu")
+_UNKNOWN = "2:memory:/\n1:cpu:/\n0::/"
+_V1_MOUNTS = {
+    "cpu": ("sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpuacct,cpu"),
+    "memory": ("sys/fs/cgroup/memory",),
+}
+_NO_LIMIT = 1 << 60
+"""Version 1 writes a number of about this size where memory has no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +37,50 @@ def limiting_groups(root: Path) -> list[Group]:
     least the mount itself, which is the container's own group there.
     """
     found: dict[Path, Group] = {}
-    for folder in _folders(root):
+    for folder in _folders(root, "cpu"):
         quota = _quota(folder)
         if quota is not None:
             found[folder] = Group(folder, quota)
     return list(found.values())
 
 
-def _folders(root: Path) -> Iterator[Path]:
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """Bytes a cgroup allows at most, and those left of it."""
+
+    most: int
+    left: int
+
+
+def memory_limits(root: Path) -> list[MemoryLimit]:
+    """The limits of the process's own group and those above it. Pages of files can be dropped, so they are not used."""
+    return [limit for folder in _folders(root, "memory") if (limit := _memory_limit(folder)) is not None]
+
+
+def _memory_limit(folder: Path) -> MemoryLimit | None:
+    given = [read_int(folder / name) for name in ("memory.max", "memory.high", "memory.limit_in_bytes")]
+    limits = [limit for limit in given if limit is not None and 0 <= limit < _NO_LIMIT]
+    if not limits:
+        return None
+    most, used = min(limits), read_int(folder / "memory.current") or read_int(folder / "memory.usage_in_bytes") or 0
+    files = sum(_files(folder, name) for name in ("active_file", "inactive_file"))
+    return MemoryLimit(most, max(0, most - max(0, used - files)))
+
+
+def _files(folder: Path, name: str) -> int:
+    """Pages of files of the group and those below it, which version 1 counts under a name of its own."""
+    stat = folder / "memory.stat"
+    return to_int(read_field(stat, f"total_{name}")) or to_int(read_field(stat, name)) or 0
+
+
+def _folders(root: Path, controller: str) -> Iterator[Path]:
     for line in (read_text(root / "proc/self/cgroup") or _UNKNOWN).splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0" and not controllers:
             yield from _upward(root, _V2_MOUNTS, path)
-        elif "cpu" in controllers.split(","):
-            yield from _upward(root, _V1_MOUNTS, path)
+        elif controller in controllers.split(","):
+            yield from _upward(root, _V1_MOUNTS[controller], path)
 
 
 def _upward(root: Path, mounts: tuple[str, ...], path: str) -> Iterator[Path]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from dlfp_edge.device import CpuTopology
+from dlfp_edge.device import CpuTopology, Memory
 
 
 class GenericDevice:
@@ -24,6 +24,10 @@ class GenericDevice:
 
     def throttled(self) -> int | None:
         return None
+
+    def memory(self) -> Memory:
+        now = psutil.virtual_memory()
+        return Memory(now.total, now.available)
 
     def describe(self) -> dict[str, Any]:
         return {

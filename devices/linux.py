@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from dlfp_edge.device import CpuTopology
+from dlfp_edge.device import CpuTopology, Memory
 
-from .cgroup import limiting_groups
+from .cgroup import limiting_groups, memory_limits
 from .sysfs import read_cpu_list, read_field, read_int, read_text, to_int
 
 _FAST = 0.75
@@ -51,20 +51,30 @@ class LinuxDevice:
         known = [count for count in counts if count is not None]
         return sum(known) if known else None
 
+    def memory(self) -> Memory:
+        limits = memory_limits(self._root)
+        totals = [self._meminfo("MemTotal"), *(limit.most for limit in limits)]
+        available = [self._meminfo("MemAvailable"), *(limit.left for limit in limits)]
+        return Memory(_smallest(totals), _smallest(available))
+
     def describe(self) -> dict[str, Any]:
         topology = self.cpu()
-        memory_kib = to_int((read_field(self._root / "proc/meminfo", "MemTotal", ":") or "").removesuffix("kB"))
         return {
             "device": self.name,
             "kernel": read_text(self._root / "proc/sys/kernel/osrelease"),
             "cpu_model": self._cpu_model(),
-            "memory_bytes": None if memory_kib is None else memory_kib * 1024,
+            "memory_bytes": self._meminfo("MemTotal"),
             "virtual_machine": self._virtual_machine(),
             "cpus": list(topology.usable),
             "cpu_quota": topology.quota,
             "smt_siblings": [list(group) for group in topology.siblings],
             "performance_cpus": list(topology.performance),
         }
+
+    def _meminfo(self, name: str) -> int | None:
+        """A figure of /proc/meminfo, in bytes."""
+        kib = to_int((read_field(self._root / "proc/meminfo", name, ":") or "").removesuffix("kB"))
+        return None if kib is None else kib * 1024
 
     def _siblings(self, usable: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         groups = set()
@@ -102,6 +112,10 @@ class LinuxDevice:
         """Whether the processor says it is a hypervisor's guest; None where it has no such flag to set."""
         flags = read_field(self._root / "proc/cpuinfo", "flags", ":")
         return None if flags is None else "hypervisor" in flags.split()
+
+
+def _smallest(figures: Iterable[int | None]) -> int | None:
+    return min((figure for figure in figures if figure is not None), default=None)
 
 
 device = LinuxDevice()

@@ -10,7 +10,8 @@ from dlfp_edge.engine import Engine
 from dlfp_edge.errors import UsageError
 from dlfp_edge.given import check_text
 from dlfp_edge.handle import Task
-from dlfp_edge.plugins import detect_device, load
+from dlfp_edge.model_reference import local_model
+from dlfp_edge.plugins import detect_device, load, runtime_provider
 from dlfp_edge.runtime import LoadOptions, Runtime, Sampling
 from dlfp_edge.settings import Settings, parse_setting
 from dlfp_edge.task import Class, TaskSpec
@@ -107,15 +108,16 @@ def open_engine(
 ) -> Edge:
     """Load a model (None: the embedded demo model) and start an engine on it.
 
-    `setting` is "auto" or "placement/controller"; `context` counts the KV cells of all lanes. Raises UsageError with
-    one line that names what is wrong.
+    `model` is a file, or `hf:owner/repo[@revision][:file]`, which is fetched unless it is here. `setting` is "auto" or
+    "placement/controller"; `context` counts the KV cells of all lanes. Raises UsageError with one line that names what
+    is wrong, FetchError where the model cannot be fetched.
     """
     placement, controller = parse_setting(setting)
     topology = detect_device().cpu()
     loaded = load(
         runtime,
         LoadOptions(
-            model=None if model is None else Path(model),
+            model=local_model(model, runtime_provider(runtime)),
             cpus=topology.usable,
             cpu_limit=topology.limit,
             threads=threads,

@@ -32,6 +32,19 @@ class CpuTopology:
         return max(1, min(len(self.usable), math.floor(self.quota)))
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of memory; None where the system does not say.
+
+    `total` is what this process can have at most, the machine's memory or less where a cgroup limits it. `available` is
+    what it can still take without swapping; pages of files that the system would drop for it count as available, those
+    of a mapped model too.
+    """
+
+    total: int | None
+    available: int | None
+
+
 class Device(Protocol):
     """One platform's view of the machine."""
 
@@ -47,6 +60,10 @@ class Device(Protocol):
 
     def throttled(self) -> int | None:
         """How often the cgroup quota has stopped this process so far; None without a quota."""
+        ...
+
+    def memory(self) -> Memory:
+        """The memory this process may use, as it is now."""
         ...
 
     def describe(self) -> dict[str, Any]:

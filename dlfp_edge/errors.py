@@ -21,6 +21,10 @@ class MissingExtra(UsageError):
     """An adapter needs a package that is not installed; the message says what to install."""
 
 
+class FetchError(DlfpError):
+    """A model could not be fetched: no network, a hub that does not answer, a full disk. Trying again may help."""
+
+
 class QueueFull(DlfpError):
     """The queue of the task's class is full; nothing was queued. Try again later."""
 

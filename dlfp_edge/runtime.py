@@ -10,7 +10,7 @@ Adapters live outside the core and come through the entry-point group `dlfp_edge
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from dlfp_edge.clock import Clock
 from dlfp_edge.errors import UsageError
 from dlfp_edge.given import check_number
+from dlfp_edge.model_reference import HubModel
 
 PREVIOUS = -1
 """A token still on the device: the one the sequence's step in flight will produce (runtimes of depth > 1)."""
@@ -48,6 +49,7 @@ class Interruptible(str, Enum):
 
     NO = "no"
     SEGMENTS = "between segments"
+    CALLS = "between calls of a few milliseconds"
     NODES = "between nodes"
 
 
@@ -472,10 +474,21 @@ class LoadOptions:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+Tell = Callable[[str, int, int], None]
+"""Called while a file is fetched: its name, the bytes that are here, and the bytes of all of it."""
+
+
 class RuntimeProvider(Protocol):
     """What an entry point in `dlfp_edge.runtimes` gives."""
 
     name: str
+
+    def fetch(self, model: HubModel, tell: Tell | None = None) -> Path:
+        """The file of a model on a hub, fetched unless it is here already.
+
+        Raises UsageError for what is not there or may not be had, FetchError where it cannot be fetched now.
+        """
+        ...
 
     def load(self, options: LoadOptions) -> Runtime:
         """Load a model. Raises UsageError with one line that names the file and the mend."""

@@ -25,6 +25,7 @@ SOURCES = ("dlfp_edge", *RINGS)
 HEAVY = {
     "llama_cpp": "runtimes/llama_cpp",
     "gguf": "runtimes/llama_cpp",
+    "huggingface_hub": "runtimes/llama_cpp",
     "torch": "runtimes",
     "vllm": "runtimes",
     "tvm": "runtimes",

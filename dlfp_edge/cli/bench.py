@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dlfp_edge.cli.fetching import model_file
 from dlfp_edge.cli.live import progress_bar, spinner
 from dlfp_edge.cli.options import (
     ModelOption,
@@ -140,9 +141,11 @@ def memory(
 
     at_least_one(ctx, "--ctx")
     known_runtime(runtime)
+    existing_model(model)
     writable_directory(out)
+    file = model_file(runtime, model)
     with spinner("measuring in processes of their own…", picture=not as_json):
-        report = measure(runtime, model, ctx)
+        report = measure(runtime, file, ctx)
     _deliver(report, out, as_json)
 
 
@@ -248,15 +251,16 @@ def soak(
 
 
 @contextmanager
-def _loaded(name: str, model: Path | None, out: Path, exact: bool = False) -> Iterator[Runtime]:
+def _loaded(name: str, model: str | None, out: Path, exact: bool = False) -> Iterator[Runtime]:
     from dlfp_edge.bench.loading import load_runtime
     from dlfp_edge.cli.logs import keep_log_in
 
     known_runtime(name)
     existing_model(model)
     with output_directory(out):
+        file = model_file(name, model)
         note(f"loading {model or 'the embedded model'}, probing threads…" if name == _LLAMA else f"setting up {name}…")
-        with closing(load_runtime(name, model, exact=exact)) as runtime:
+        with closing(load_runtime(name, file, exact=exact)) as runtime:
             keep_log_in(out)
             yield runtime
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlfp_edge.cli import options
+from dlfp_edge.cli.fetching import model_file
 from dlfp_edge.cli.interrupt import stops_on_interrupt
 from dlfp_edge.cli.live import spinner
 from dlfp_edge.cli.output import note, print_json, print_table
@@ -84,8 +85,9 @@ def compare(
     written = _Files(out)
     with ExitStack() as stack:
         stack.enter_context(options.output_directory(out))
+        file = model_file(runtime, model)
         with spinner(f"loading {name}…", picture=not as_json):
-            loaded = stack.enter_context(closing(load_runtime(runtime, model, threads=threads, seed=seed)))
+            loaded = stack.enter_context(closing(load_runtime(runtime, file, threads=threads, seed=seed)))
         comparer = Comparer(
             loaded,
             asked,

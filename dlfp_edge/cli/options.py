@@ -15,6 +15,7 @@ import typer
 
 from dlfp_edge.errors import UsageError, hint
 from dlfp_edge.given import check_text
+from dlfp_edge.model_reference import parse_model
 from dlfp_edge.settings import Placement, Settings, parse_setting
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -107,20 +108,28 @@ def path_argument(value: str | Path) -> Path:
     return Path(value)
 
 
-ModelOption = Annotated[
-    Path | None,
-    typer.Option("--model", parser=path_argument, metavar="PATH", help="A GGUF file. Default: the embedded model."),
-]
+def model_argument(value: str) -> str:
+    """A model's name as typed, not empty."""
+    if not value.strip():
+        raise typer.BadParameter("the name is empty; name a GGUF file, or hf:owner/repo")
+    return value
 
 
-def existing_model(model: Path | None) -> None:
-    """Refuse a model that is not there before anything is said to be loading."""
+MODEL_HELP = "A GGUF file, or hf:owner/repo[@revision][:file]. Default: the embedded model."
+ModelOption = Annotated[str | None, typer.Option("--model", parser=model_argument, metavar="MODEL", help=MODEL_HELP)]
+
+
+def existing_model(model: str | None, option: str = "--model") -> None:
+    """Refuse a file that is not there, or a hub reference that cannot be read, before anything is begun."""
+    if model is None:
+        return
+    path = parse_model(model)
     try:
-        there = model is None or model.exists()
+        there = not isinstance(path, Path) or path.exists()
     except OSError as error:
-        raise UsageError(f"--model: {model}: {error.strerror or error}; give the path of a GGUF model") from None
+        raise UsageError(f"{option}: {path}: {error.strerror or error}; give the path of a GGUF model") from None
     if not there:
-        raise UsageError(f"--model: {model} is not there; give the path of a GGUF model")
+        raise UsageError(f"{option}: {path} is not there; give the path of a GGUF model, or hf:owner/repo")
 
 
 def text_argument(value: str, option: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dlfp_edge.cli import options
+from dlfp_edge.cli.fetching import model_file
 from dlfp_edge.cli.interrupt import stops_on_interrupt
 from dlfp_edge.cli.live import Scene, choose_view, spinner
 from dlfp_edge.cli.output import note, print_json
@@ -34,7 +35,7 @@ class _Order:
     workload: Workload
     settings: Settings
     runtime: str
-    model: Path | None
+    model: str | None
     runtime_options: dict[str, str]
     threads: int | None
     exact: bool
@@ -96,13 +97,8 @@ def run(
     ] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of prompts and arrivals.", rich_help_panel=_WORK)] = 0,
     model: Annotated[
-        Path | None,
-        typer.Option(
-            parser=options.path_argument,
-            metavar="PATH",
-            help="A GGUF file. Default: the embedded model.",
-            rich_help_panel=_MODEL,
-        ),
+        str | None,
+        typer.Option(parser=options.model_argument, metavar="MODEL", help=options.MODEL_HELP, rich_help_panel=_MODEL),
     ] = None,
     runtime: Annotated[
         str, typer.Option(help="llama_cpp, or simulated (no model, virtual time).", rich_help_panel=_MODEL)
@@ -242,12 +238,13 @@ def _written(order: _Order, measured: _Measured) -> list[str]:
 def _load(order: _Order) -> Runtime:
     from dlfp_edge.bench.loading import load_runtime
 
-    name = "the embedded model" if order.model is None else str(order.model)
+    name = order.model or "the embedded model"
     message = "setting up the simulated runtime" if order.runtime == "simulated" else f"loading {name}, probing threads"
+    model = model_file(order.runtime, order.model, quiet=order.quiet)
     with nullcontext() if order.quiet else spinner(f"{message}…", picture=not order.as_json):
         return load_runtime(
             order.runtime,
-            order.model,
+            model,
             threads=order.threads,
             exact=order.exact,
             seed=order.seed,

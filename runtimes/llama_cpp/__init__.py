@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dlfp_edge.runtime import LoadOptions, Runtime
+from dlfp_edge.model_reference import HubModel
+from dlfp_edge.runtime import LoadOptions, Runtime, Tell
 
 
 class LlamaCppProvider:
@@ -17,6 +18,12 @@ class LlamaCppProvider:
         from .runtime import LlamaRuntime
 
         return LlamaRuntime(options)
+
+    def fetch(self, model: HubModel, tell: Tell | None = None) -> Path:
+        """The file of a model on a hub, fetched unless it is here already; see `hub.fetch`."""
+        from .hub import fetch
+
+        return fetch(model, tell)
 
     def default_model(self) -> Path:
         """The small model of the `demo` extra, put together on first use. Raises MissingExtra."""

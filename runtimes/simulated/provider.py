@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from dlfp_edge.errors import UsageError, hint
-from dlfp_edge.runtime import LoadOptions, Runtime
+from dlfp_edge.model_reference import HubModel
+from dlfp_edge.runtime import LoadOptions, Runtime, Tell
 
 from .cost import FREE, CostModel
 from .mode import MODES
@@ -22,10 +24,14 @@ class SimulatedProvider:
 
     name = "simulated"
 
+    def fetch(self, model: HubModel, tell: Tell | None = None) -> Path:
+        """There is nothing to fetch. Raises UsageError."""
+        raise _no_model()
+
     def load(self, options: LoadOptions) -> Runtime:
         """Set up the runtime. Raises UsageError for an option it does not know or a value it cannot read."""
         if options.model is not None:
-            raise UsageError("the simulated runtime has no model: leave --model out, or use the runtime llama_cpp")
+            raise _no_model()
         given = options.options
         for key in given:
             if key not in _OTHERS and key not in _COST_FIELDS:
@@ -46,6 +52,10 @@ class SimulatedProvider:
             end_probability=_number("end_probability", given.get("end_probability", "0")),
             seed=options.seed,
         )
+
+
+def _no_model() -> UsageError:
+    return UsageError("the simulated runtime has no model: leave --model out, or use the runtime llama_cpp")
 
 
 def _cost(given: Mapping[str, str], base: CostModel) -> CostModel:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dlfp_edge.device import Memory
 from dlfp_edge.devices.cgroup import limiting_groups
 from dlfp_edge.devices.generic import GenericDevice
 from dlfp_edge.devices.linux import LinuxDevice
@@ -223,3 +224,52 @@ def test_this_machine() -> None:
             assert 1 <= cpu.limit <= len(cpu.usable)
             assert set(cpu.performance) <= set(cpu.usable)
             assert device.describe()["memory_bytes"] > 0
+
+
+MEMINFO = "MemTotal:       8000000 kB\nMemFree:  100 kB\nMemAvailable:   5000000 kB\n"
+
+
+def test_memory_without_a_limit(tmp_path: Path) -> None:
+    device = machine(tmp_path, {"proc/meminfo": MEMINFO, "sys/fs/cgroup/memory.max": "max\n"})
+    assert device.memory() == Memory(8_000_000 * 1024, 5_000_000 * 1024)
+
+
+def test_memory_of_a_container(tmp_path: Path) -> None:
+    files = {
+        "proc/meminfo": MEMINFO,
+        "proc/self/cgroup": "0::/box/app\n",
+        "sys/fs/cgroup/box/app/memory.max": "max\n",
+        "sys/fs/cgroup/box/memory.max": "1000000000\n",
+        "sys/fs/cgroup/box/memory.current": "900000000\n",
+        "sys/fs/cgroup/box/memory.stat": "anon 100000000\ninactive_file 300000000\nactive_file 400000000\n",
+    }
+    assert machine(tmp_path, files).memory() == Memory(1_000_000_000, 800_000_000), "pages of files can be dropped"
+    (tmp_path / "sys/fs/cgroup/box/app/memory.high").write_text("150000000\n")
+    (tmp_path / "sys/fs/cgroup/box/app/memory.current").write_text("200000000\n")
+    assert machine(tmp_path, {}).memory() == Memory(150_000_000, 0)
+
+
+def test_memory_v1(tmp_path: Path) -> None:
+    files = {
+        "proc/meminfo": MEMINFO,
+        "proc/self/cgroup": "5:memory:/box\n4:cpu:/elsewhere\n",
+        "sys/fs/cgroup/memory/box/memory.limit_in_bytes": "600000000\n",
+        "sys/fs/cgroup/memory/box/memory.usage_in_bytes": "500000000\n",
+        "sys/fs/cgroup/memory/box/memory.stat": "inactive_file 1\ntotal_inactive_file 50000000\ntotal_active_file 0\n",
+        "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+    }
+    assert machine(tmp_path, files).memory() == Memory(600_000_000, 150_000_000)
+
+
+@pytest.mark.parametrize("text", ["", "rubbish", "-1", "1e9", "9" * 30])
+def test_a_malformed_memory_limit_is_none(tmp_path: Path, text: str) -> None:
+    device = machine(tmp_path, {"proc/meminfo": MEMINFO, "sys/fs/cgroup/memory.max": text})
+    assert device.memory().total == 8_000_000 * 1024
+
+
+def test_memory_nobody_knows(tmp_path: Path) -> None:
+    assert machine(tmp_path, {}).memory() == Memory(None, None)
+    generic = GenericDevice().memory()
+    assert generic.total is not None
+    assert generic.available is not None
+    assert 0 < generic.available <= generic.total
