@@ -17,8 +17,37 @@ from .sampler import Logits
 UBATCH = 512
 LARGEST_STEP = 2048
 MOST_OUTPUTS = 64
-KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
-KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32}
+KV_TYPES = {
+    "f32": 0,
+    "f16": 1,
+    "bf16": 30,
+    "q8_0": 8,
+    "q5_1": 7,
+    "q5_0": 6,
+    "q4_1": 3,
+    "q4_0": 2,
+    "iq4_nl": 20,
+}
+"""llama.cpp's numbers of the types its KV cache can have."""
+
+KV_BYTES = {
+    "f32": 4.0,
+    "f16": 2.0,
+    "bf16": 2.0,
+    "q8_0": 34 / 32,
+    "q5_1": 24 / 32,
+    "q5_0": 22 / 32,
+    "q4_1": 20 / 32,
+    "q4_0": 18 / 32,
+    "iq4_nl": 18 / 32,
+}
+"""Bytes a number takes in each."""
+
+KV_BLOCK = 32
+"""Numbers of a quantised type that share a scale."""
+
+QUANTISED_KV = frozenset(KV_TYPES) - {"f32", "f16", "bf16"}
+ALL_LAYERS = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +56,14 @@ class ContextSettings:
 
     `exact` trades speed for output that does not depend on the schedule; `kv_type` is a key of `KV_TYPES`.
     `flash_attention` None leaves it to each lane. `windowed` keeps of layers with a sliding window only what is in it.
+    `gpu_layers` run on a GPU, `ALL_LAYERS` for all of them.
     """
 
     exact: bool
     kv_type: str
     flash_attention: bool | None
     windowed: bool = False
+    gpu_layers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +112,7 @@ class Context:
         params.type_k = params.type_v = KV_TYPES[settings.kv_type]
         params.swa_full = not settings.windowed
         params.kv_unified = not settings.exact
+        params.op_offload = params.offload_kqv = settings.gpu_layers != 0
         params.no_perf = True
         self.pointer = api.llama_init_from_model(model, params)
         if not self.pointer:
@@ -113,6 +145,10 @@ class Context:
         """The final hidden state of a row of the last batch, in llama.cpp's own memory."""
         pointer = self._api.llama_get_embeddings_ith(self.pointer, row)
         return np.ctypeslib.as_array(pointer, (self._width,))
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished what was given to it; on a CPU it always has."""
+        self._api.llama_synchronize(self.pointer)
 
     def length(self, sequence: int) -> int:
         """Cells the sequence holds in the cache."""

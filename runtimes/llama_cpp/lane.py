@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from dlfp_edge.clock import Clock
 from dlfp_edge.errors import RuntimeFailure
@@ -23,19 +20,20 @@ from dlfp_edge.runtime import (
     Output,
     Sampling,
     Segment,
-    SegmentResult,
     Step,
     StepResult,
     Transfer,
 )
 
 from .batch import Batch, requested_rows
+from .calls import CallSize, split_off
 from .cells import CellLedger
 from .checks import check_step, check_transfer
 from .context import LARGEST_STEP, MOST_OUTPUTS, UBATCH, Context, Saved
 from .mailbox import Mailbox
+from .outputs import Outputs
 from .parts import embeds, parts
-from .sampler import Choice, Sampler
+from .sampler import Sampler
 from .workers import Workers
 
 MakeSampler = Callable[[Sampling], Sampler]
@@ -49,7 +47,8 @@ class Surroundings:
     """What a lane gets from its runtime. `sequence_cells` is the most one sequence may hold.
 
     `divided` says that the sequences do not share the KV cells: each has a stream of its own. `single_threads` is the
-    thread count of every step of one token, whatever the step says; None leaves it to the step.
+    thread count of every step of one token, whatever the step says; None leaves it to the step. `short_calls` says that
+    a call cannot be stopped, so that a step is made of short ones; `buffer_bytes` what the context's buffers may take.
     """
 
     make_sampler: MakeSampler
@@ -60,6 +59,8 @@ class Surroundings:
     divided: bool
     most_threads: int
     single_threads: int | None
+    short_calls: bool = False
+    buffer_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -81,10 +82,12 @@ class LlamaLane:
         self.sequence_context = min(around.sequence_cells, spec.context)
         self.workers = workers
         self.flash_attention = context.flash_attention
+        self.buffer_bytes = around.buffer_bytes
         self._context = context
         self._around = around
         self._clock = around.clock
         self._batch = Batch(LARGEST_STEP)
+        self._call_size = CallSize()
         self._cells = CellLedger()
         self._samplers: dict[int, Sampler] = {}
         self._lock = threading.RLock()
@@ -130,7 +133,7 @@ class LlamaLane:
             if job is None or job.handle != handle:
                 return
             job.stop = True
-            if job.running:
+            if job.running and not self._around.short_calls:
                 self.workers.hurry()
                 self._context.abort.set()
 
@@ -261,7 +264,7 @@ class LlamaLane:
             self._failure = worse
         nothing = [0] * len(lost)
         reason = f"lane {self.spec.name} failed: {error!r}"
-        return self._result(job, self._clock.now(), nothing, [{} for _ in lost], reason, lost)
+        return self._result(job, self._clock.now(), nothing, [Outputs() for _ in lost], reason, lost)
 
     def _change_cache(self) -> None:
         """Make the changes that waited for the step to end; after one that fails nothing about the cache is certain."""
@@ -298,20 +301,20 @@ class LlamaLane:
         if job.step.transfer is not None:
             return self._copy(job, job.step.transfer)
         error = self._refusal(job.step)
-        done: dict[int, Mapping[int, Choice]] = {}
-        hidden: dict[int, npt.NDArray[np.float32]] = {}
+        done = {segment.sequence: Outputs() for segment in job.step.segments}
         completed = self._clock.now()
-        apart = parts(job.step, exact=self._around.divided, flash_attention=self.flash_attention)
-        for part in () if error else apart:
+        for part in () if error else self._parts(job.step):
+            began = self._clock.now()
             ran = self._run(job, part)
             completed = self._clock.now()
             if not ran:
                 break
-            done.update(self._sample(part))
-            hidden.update(self._embed(part))
+            self._call_size.observe(part.total_tokens, completed - began)
+            for segment, rows in zip(part.segments, requested_rows(part), strict=True):
+                done[segment.sequence].read(segment, rows, self._context, self._samplers[segment.sequence])
         if job.stop:
             self.workers.settle()
-        return self._settle(job, completed, error, done, hidden)
+        return self._settle(job, completed, error, done)
 
     def _copy(self, job: _Job, transfer: Transfer) -> StepResult:
         """Copy KV cells out or in. Short enough for nobody to have to stop it."""
@@ -329,6 +332,14 @@ class LlamaLane:
             self._cells.append(sequence, end - start)
         return self._result(job, self._clock.now(), [], [], error, [])
 
+    def _parts(self, step: Step) -> Iterator[Step]:
+        """The calls a step is made of, each one planned when those before it have ended."""
+        for part in parts(step, exact=self._around.divided, flash_attention=self.flash_attention):
+            rest: Step | None = part
+            while rest is not None:
+                call, rest = split_off(rest, self._call_size.tokens) if self._around.short_calls else (rest, None)
+                yield call
+
     def _run(self, job: _Job, part: Step) -> bool:
         """Execute one part of a step; whether all of it is in the cache afterwards."""
         single = self._around.single_threads if part.total_tokens == 1 else None
@@ -338,6 +349,8 @@ class LlamaLane:
         self._context.give_embeddings(embeds(part.segments[0]))
         if self._starts(job):
             self.workers.run(self._context.pointer, self._batch.raw, threads)
+            if self._around.short_calls:
+                self._context.synchronize()
         with self._lock:
             job.running = False
         return all(self._context.length(segment.sequence) >= segment.end for segment in part.segments)
@@ -360,44 +373,27 @@ class LlamaLane:
             job.running = not job.stop
             return job.running
 
-    def _settle(
-        self,
-        job: _Job,
-        completed: float,
-        error: str | None,
-        done: Mapping[int, Mapping[int, Choice]],
-        hidden: Mapping[int, npt.NDArray[np.float32]],
-    ) -> StepResult:
-        """Keep what is certain of a step.
-
-        `done` has the tokens of each sequence whose segment is complete, `hidden` the hidden states where wanted.
-        """
+    def _settle(self, job: _Job, completed: float, error: str | None, done: Mapping[int, Outputs]) -> StepResult:
+        """Keep what is certain of a step. `done` has what was read of the outputs of each sequence."""
         step = job.step
         lost: list[int] = []
         consumed = [
-            len(segment.tokens) if segment.sequence in done else 0 if error else self._keep_certain(segment, lost)
-            for segment in step.segments
+            0 if error else self._keep_certain(segment, done[segment.sequence], lost) for segment in step.segments
         ]
-        chosen = [done.get(segment.sequence, {}) for segment in step.segments]
-        if error is None and len(done) < len(step.segments) and not job.stop:
+        outputs = [Outputs() if segment.sequence in lost else done[segment.sequence] for segment in step.segments]
+        if error is None and consumed != [len(segment.tokens) for segment in step.segments] and not job.stop:
             error = f"llama.cpp could not execute the step in lane {self.spec.name}"
         for segment, count in zip(step.segments, consumed, strict=True):
             if segment.sequence not in lost:
                 self._cells.append(segment.sequence, count)
-        result = self._result(job, completed, consumed, chosen, error, lost)
-        if not hidden:
-            return result
-        outcomes = zip(step.segments, result.segments, strict=True)
-        return replace(
-            result, segments=tuple(replace(it, embedding=hidden.get(segment.sequence)) for segment, it in outcomes)
-        )
+        return self._result(job, completed, consumed, outputs, error, lost)
 
     def _result(
         self,
         job: _Job,
         completed: float,
         consumed: list[int],
-        chosen: Sequence[Mapping[int, Choice]],
+        outputs: Sequence[Outputs],
         error: str | None,
         lost: list[int],
         content: Content | None = None,
@@ -407,9 +403,7 @@ class LlamaLane:
             lane=self.spec.name,
             handle=job.handle,
             step=job.step,
-            segments=tuple(
-                _segment_result(count, choices, completed) for count, choices in zip(consumed, chosen, strict=True)
-            ),
+            segments=tuple(read.result(count, completed) for count, read in zip(consumed, outputs, strict=True)),
             submitted=job.submitted,
             completed=completed,
             sampling_s=self._clock.now() - completed,
@@ -421,9 +415,11 @@ class LlamaLane:
             content=content,
         )
 
-    def _keep_certain(self, segment: Segment, lost: list[int]) -> int:
+    def _keep_certain(self, segment: Segment, done: Outputs, lost: list[int]) -> int:
         """Cut a sequence after an unfinished step, before the first output that was lost. Returns tokens kept."""
-        certain = min([self._context.length(segment.sequence), *segment.outputs])
+        certain = min([self._context.length(segment.sequence), *done.missing(segment)])
+        if certain >= segment.end:
+            return len(segment.tokens)
         certain = max(certain, segment.start)
         if self._context.truncate(segment.sequence, certain):
             return certain - segment.start
@@ -435,29 +431,3 @@ class LlamaLane:
         """Drop all a sequence holds."""
         self._context.clear(sequence)
         self._cells.truncate(sequence, 0)
-
-    def _sample(self, step: Step) -> dict[int, Mapping[int, Choice]]:
-        """The tokens of a step just executed, by sequence and position."""
-        context = self._context
-        return {
-            segment.sequence: {
-                position: self._samplers[segment.sequence].choose(context.pointer, row, context.logits(row))
-                for position, row in rows
-                if segment.outputs[position] is Output.TOKEN
-            }
-            for segment, rows in zip(step.segments, requested_rows(step), strict=True)
-        }
-
-    def _embed(self, step: Step) -> dict[int, npt.NDArray[np.float32]]:
-        """The sums of hidden states of a step just executed, by sequence."""
-        return {
-            segment.sequence: np.sum([self._context.hidden(row) for _, row in rows], axis=0, dtype=np.float32)
-            for segment, rows in zip(step.segments, requested_rows(step), strict=True)
-            if embeds(segment)
-        }
-
-
-def _segment_result(consumed: int, choices: Mapping[int, Choice], completed: float) -> SegmentResult:
-    tokens = {position: choice.token for position, choice in choices.items()}
-    logprobs = {position: choice.logprobs for position, choice in choices.items() if choice.logprobs is not None}
-    return SegmentResult(consumed, tokens, completed, logprobs=logprobs)

@@ -14,8 +14,9 @@ import psutil
 from dlfp_edge.errors import EngineClosed, MissingExtra, UsageError
 from dlfp_edge.runtime import Pooling
 
-from .gguf_file import GgufHeader, read_header
+from .gguf_file import GgufHeader
 from .library import collected_log, library
+from .model_files import ModelFiles
 
 _UNKNOWN_ARCHITECTURE = "unknown model architecture"
 
@@ -75,11 +76,12 @@ def _remove_stale(target: Path) -> None:
 class Model:
     """Loaded weights. `vocab` is llama.cpp's handle on the vocabulary."""
 
-    def __init__(self, path: Path, exact: bool) -> None:
+    def __init__(self, files: ModelFiles, exact: bool, gpu_layers: int) -> None:
         self._api = library()
-        self.path = path
-        self.header: GgufHeader = read_header(path)
-        self.pointer = self._load(exact)
+        self.files = files
+        self.path = files.first
+        self.header: GgufHeader = files.header
+        self.pointer = self._load(exact, gpu_layers)
         self.vocab = self._api.llama_model_get_vocab(self.pointer)
         self.trained_context: int = self._api.llama_model_n_ctx_train(self.pointer)
 
@@ -91,17 +93,8 @@ class Model:
     @property
     def pooling(self) -> Pooling:
         """How the model makes embeddings: as it was trained to, else the mean."""
-        trained = self._hyperparameter("pooling_type")
+        trained = self.header.metadata.get(f"{self.header.architecture}.pooling_type")
         return {None: Pooling.MEAN, 0: Pooling.MEAN, 1: Pooling.MEAN, 3: Pooling.LAST}.get(trained, Pooling.NONE)
-
-    def kv_cell_values(self) -> int:
-        """How many numbers one KV cell holds over all layers, keys and values together."""
-        heads = self._hyperparameter("attention.head_count_kv") or self._hyperparameter("attention.head_count") or 1
-        embedding = self._hyperparameter("embedding_length") or 1
-        usual = embedding // (self._hyperparameter("attention.head_count") or 1)
-        key = self._hyperparameter("attention.key_length") or usual
-        value = self._hyperparameter("attention.value_length") or usual
-        return (self._hyperparameter("block_count") or 1) * heads * (key + value)
 
     def describe(self) -> dict[str, Any]:
         """Architecture, size, quantisation and so on, as JSON values. Raises EngineClosed after `close`."""
@@ -112,6 +105,7 @@ class Model:
         return {
             "path": str(self.path),
             "name": self.name,
+            "files": len(self.files.paths),
             "bytes": self.header.size,
             "architecture": self.header.architecture,
             "description": text.value.decode(),
@@ -126,17 +120,13 @@ class Model:
         if pointer:
             self._api.llama_model_free(pointer)
 
-    def _hyperparameter(self, name: str) -> int | None:
-        value = self.header.metadata.get(f"{self.header.architecture}.{name}")
-        return int(value) if value is not None else None
-
     def _quantisation(self) -> str:
         name = self._api.llama_ftype_name(self._api.llama_model_ftype(self.pointer))
         return name.decode() if name else "unknown"
 
-    def _load(self, exact: bool) -> Any:
+    def _load(self, exact: bool, gpu_layers: int) -> Any:
         params = self._api.llama_model_default_params()
-        params.n_gpu_layers = 0
+        params.n_gpu_layers = gpu_layers
         params.use_extra_bufts = not exact
         path = os.fsencode(self.path)
         pointer = self._api.llama_model_load_from_file(path, params)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dlfp_edge.errors import UsageError, hint
 from dlfp_edge.runtime import LoadOptions
 
-from .context import KV_TYPES, ContextSettings
+from .context import ALL_LAYERS, KV_TYPES, QUANTISED_KV, ContextSettings
+from .library import library
 
 CHOICES = {
     "probe": ("on", "off"),
@@ -13,14 +14,17 @@ CHOICES = {
     "kv_type": tuple(KV_TYPES),
     "swa": ("full", "window"),
 }
+GPU_LAYERS = "gpu_layers"
+_MOST_LAYERS = 10_000
 
 
 def check_options(options: LoadOptions) -> None:
     """Raises UsageError for an option or a value that is not known, or a number of threads below 1."""
     for name, value in options.options.items():
-        if name not in CHOICES:
-            raise UsageError(f"the llama_cpp runtime has no option '{name}': {hint(name, CHOICES, 'it has')}")
-        if value not in CHOICES[name]:
+        if name not in CHOICES and name != GPU_LAYERS:
+            known = (*CHOICES, GPU_LAYERS)
+            raise UsageError(f"the llama_cpp runtime has no option '{name}': {hint(name, known, 'it has')}")
+        if name in CHOICES and value not in CHOICES[name]:
             raise UsageError(f"{name}={value} is not possible; use one of {', '.join(CHOICES[name])}")
     if options.threads is not None and options.threads < 1:
         raise UsageError(f"{options.threads} threads is not possible; give at least 1")
@@ -46,7 +50,7 @@ def context_settings(options: LoadOptions) -> ContextSettings:
     A quantised value cache exists in llama.cpp with flash attention only.
     """
     kv_type = options.options.get("kv_type", "f32" if options.exact else "f16")
-    quantised = kv_type not in ("f32", "f16")
+    quantised = kv_type in QUANTISED_KV
     asked = options.options.get("flash_attention")
     if options.exact and kv_type != "f32":
         raise UsageError(f"exact output and kv_type={kv_type} exclude each other; leave one of them out")
@@ -58,4 +62,20 @@ def context_settings(options: LoadOptions) -> ContextSettings:
     if options.exact and windowed:
         raise UsageError("exact output and swa=window exclude each other; leave one of them out")
     flash = True if quantised else False if options.exact else None if asked is None else asked == "on"
-    return ContextSettings(options.exact, kv_type, flash, windowed)
+    return ContextSettings(options.exact, kv_type, flash, windowed, _gpu_layers(options))
+
+
+def _gpu_layers(options: LoadOptions) -> int:
+    """How many layers go to a GPU. Raises UsageError where there is none to go to."""
+    given = options.options.get(GPU_LAYERS, "0")
+    layers = ALL_LAYERS if given == "all" else int(given) if given.isascii() and given.isdigit() else None
+    if layers is None or layers > _MOST_LAYERS:
+        raise UsageError(f"{GPU_LAYERS}={given} is not possible; give a number of layers, or all")
+    if layers and options.exact:
+        raise UsageError(f"exact output and {GPU_LAYERS}={given} exclude each other: it is known of CPU kernels only")
+    if layers and not library().llama_supports_gpu_offload():
+        raise UsageError(
+            f"{GPU_LAYERS}={given} needs a llama.cpp that was built with a GPU: run  CMAKE_ARGS=-DGGML_CUDA=on "
+            "pip install --force-reinstall --no-cache-dir llama-cpp-python  (or -DGGML_VULKAN=on, -DGGML_METAL=on)"
+        )
+    return layers

