@@ -3,7 +3,7 @@
 The rule: weights count once and in full. A mapped file's pages can be dropped by the system and read again, but every
 token reads all of them, so a model whose weights do not stay in memory is of no use. Where llama.cpp keeps a repacked
 copy of a tensor, the copy is what is read, and the mapped original is dropped when memory is short; both are resident
-until then. KV cells of layers with a sliding window are kept in full, because prefixes are reused.
+until then. KV cells of layers with a sliding window are kept in full, unless `swa=window` gives that up for memory.
 
 The sizes of buffers follow llama.cpp's own plan of its largest graph. Against what it says of Gemma 3 270M and the
 Qwen3-0.6B shape, for contexts of 1,024 to 65,536 cells, they are within 4%.
@@ -79,12 +79,24 @@ class MemoryNeed:
         outputs = MOST_OUTPUTS + sequences if filled is None else 1
         rows = min(cells, UBATCH)
         logits = outputs * self.shape.vocabulary * _FLOAT
-        graph = max(logits + rows * self.shape.embedding * _FLOAT, self._attention(rows, reach, flash_attention))
-        return LaneNeed(int(streams * stream_cells * self.cell_bytes), graph + logits)
+        windowed = self._windowed_cells(stream_cells, sequences, rows)
+        masked = reach + (min(reach, windowed) if self.shape.window else 0)
+        graph = max(
+            logits + rows * self.shape.embedding * _FLOAT, self._attention(rows, reach, masked, flash_attention)
+        )
+        share = self.shape.windowed_layers / self.shape.layers
+        kv = streams * self.cell_bytes * (stream_cells * (1 - share) + windowed * share)
+        return LaneNeed(int(kv), graph + logits)
 
-    def _attention(self, rows: int, reach: int, flash_attention: bool) -> int:
+    def _windowed_cells(self, cells: int, sequences: int, rows: int) -> int:
+        """Cells of the layers with a sliding window."""
+        if not self._settings.windowed:
+            return cells
+        return min(cells, _rounded((self.shape.window or 0) * (sequences + 1) + rows))
+
+    def _attention(self, rows: int, reach: int, masked: int, flash_attention: bool) -> int:
         """The largest layer: activations, masks, and without flash attention a score a head, row and cell."""
-        masks = rows * reach * (2 if self.shape.window else 1)
+        masks = rows * masked
         activations = _ACTIVATIONS * rows * self.shape.feed_forward * _FLOAT
         if flash_attention:
             return masks * _HALF + activations + _FLASH_WORK

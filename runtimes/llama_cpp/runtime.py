@@ -42,13 +42,13 @@ from dlfp_edge.runtime import (
     refuse_lane,
 )
 
-from .budget import Budget
+from .budget import MOST_CELLS, Budget
 from .context import KV_BLOCK, LARGEST_STEP, MOST_OUTPUTS, QUANTISED_KV, UBATCH, Context, keeps_whole_sequences_only
 from .hashing import file_sha256
 from .lane import LlamaLane, Surroundings
 from .library import library, version
 from .mailbox import Mailbox
-from .memory import CELL_GRAIN, LaneNeed, MemoryNeed
+from .memory import LaneNeed, MemoryNeed
 from .model import Model, cache_directory, default_model
 from .model_files import ModelFiles, read_model_files
 from .options import check_options, context_settings, most_threads, wants_probe
@@ -247,7 +247,7 @@ class LlamaRuntime:
             batched=True,
             depth=1,
             sequences=int(library().llama_max_parallel_sequences()),
-            context=max(CELL_GRAIN, self._budget.most_cells(1, flash_attention=True)),
+            context=MOST_CELLS,
             sequence_context=self._model.trained_context,
             largest_step=LARGEST_STEP,
             ubatch=UBATCH,

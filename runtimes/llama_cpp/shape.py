@@ -8,6 +8,8 @@ from typing import Any
 from .gguf_file import GgufHeader
 
 _NO_VOCABULARY = "no_vocab"
+_FULL_EVERY = {"gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "cohere2": 4, "exaone4": 4}
+"""One layer in so many looks back all the way, in families whose headers do not say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,8 @@ class Shape:
     """The dimensions that memory depends on.
 
     `key_numbers` and `value_numbers` are the numbers one KV cell holds over all layers; `head_sizes` the lengths of one
-    head's row of each. `window` is how far back the layers with a sliding window look, None where there are none.
+    head's row of each. `window` is how far back the layers with a sliding window look, None where there are none, and
+    `windowed_layers` how many those are, 0 where that is not known.
     """
 
     layers: int
@@ -29,6 +32,7 @@ class Shape:
     has_text: bool
     trained_context: int | None
     window: int | None
+    windowed_layers: int
 
 
 def read_shape(header: GgufHeader) -> Shape:
@@ -56,7 +60,8 @@ def read_shape(header: GgufHeader) -> Shape:
         vocabulary=_vocabulary(header, told),
         has_text=header.metadata.get("tokenizer.ggml.model", _NO_VOCABULARY) != _NO_VOCABULARY,
         trained_context=told.number("context_length"),
-        window=told.number("attention.sliding_window"),
+        window=told.number("attention.sliding_window") or None,
+        windowed_layers=_windowed_layers(header, told, layers),
     )
 
 
@@ -107,6 +112,16 @@ class _Told:
         if isinstance(value, list):
             return [item for item in value if isinstance(item, int)]
         return self._header.whole(name)
+
+
+def _windowed_layers(header: GgufHeader, told: _Told, layers: int) -> int:
+    if not told.number("attention.sliding_window"):
+        return 0
+    pattern = told.each_layer("attention.sliding_window_pattern", 0, 0)
+    if pattern:
+        return sum(1 for windowed in pattern if windowed)
+    every = told.number("attention.sliding_window_pattern") or _FULL_EVERY.get(header.architecture)
+    return layers - layers // every if every else 0
 
 
 def _vocabulary(header: GgufHeader, told: _Told) -> int:

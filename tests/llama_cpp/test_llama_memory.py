@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as trials
 from hypothesis import strategies as st
 from llama_harness import OpenLane, generate, load_options
 
@@ -18,7 +19,7 @@ from dlfp_edge.errors import UsageError
 from dlfp_edge.placement import open_lanes
 from dlfp_edge.runtime import LaneSpec, LoadOptions, Priority, Sampling
 from dlfp_edge.runtimes.llama_cpp import library, provider, synth
-from dlfp_edge.runtimes.llama_cpp.budget import Budget
+from dlfp_edge.runtimes.llama_cpp.budget import MOST_CELLS, Budget
 from dlfp_edge.runtimes.llama_cpp.context import KV_TYPES, Context, ContextSettings
 from dlfp_edge.runtimes.llama_cpp.memory import MemoryNeed
 from dlfp_edge.runtimes.llama_cpp.model import default_model
@@ -26,7 +27,9 @@ from dlfp_edge.runtimes.llama_cpp.model_files import read_model_files
 from dlfp_edge.settings import Placement, Settings
 
 MIB = 1 << 20
-NORMAL = ContextSettings(False, "f16", None)
+NORMAL = ContextSettings(exact=False, kv_type="f16", flash_attention=None)
+EXACT = ContextSettings(exact=True, kv_type="f32", flash_attention=False)
+WINDOWED = ContextSettings(exact=False, kv_type="f16", flash_attention=None, windowed=True)
 
 
 @pytest.fixture
@@ -39,26 +42,36 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture(scope="module", params=["gemma", "random"])
-def unloaded(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[tuple[MemoryNeed, object]]:
+def unloaded(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[tuple[Path, object]]:
     """A model of which llama.cpp plans the memory without having any, and what is expected of it."""
     path = default_model() if request.param == "gemma" else tiny_model
     api = library.library()
     params = api.llama_model_default_params()
     params.no_alloc, params.load_mode = True, api.LLAMA_LOAD_MODE_NONE
     pointer = api.llama_model_load_from_file(str(path).encode(), params)
-    yield MemoryNeed(read_model_files(path).header, NORMAL), pointer
+    yield path, pointer
     api.llama_model_free(pointer)
 
 
-@pytest.mark.parametrize("flash", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "flash"),
+    [(NORMAL, False), (NORMAL, True), (EXACT, False), (WINDOWED, True)],
+    ids=["normal", "flash", "exact", "windowed"],
+)
 @pytest.mark.parametrize(("cells", "sequences"), [(1024, 1), (5461, 4), (16384, 12), (65536, 4)])
 def test_buffers_and_cells_are_those_that_llama_cpp_plans(
-    unloaded: tuple[MemoryNeed, object], cells: int, sequences: int, flash: bool, monkeypatch: pytest.MonkeyPatch
+    unloaded: tuple[Path, object],
+    cells: int,
+    sequences: int,
+    settings: ContextSettings,
+    flash: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    need, pointer = unloaded
+    path, pointer = unloaded
+    need = MemoryNeed(read_model_files(path).header, settings)
     monkeypatch.setattr(library, "KEPT_LOG_LINES", 10_000)
     with library.collected_log() as log:
-        context = Context(pointer, NORMAL, sequences, cells, 1, flash_attention=flash)
+        context = Context(pointer, settings, sequences, cells, 1, flash_attention=flash)
         context.close()
     said = "\n".join(log)
     kv = sum(float(size) for size in re.findall(r"llama_kv_cache: size = +([\d.]+) MiB", said))
@@ -71,7 +84,8 @@ def test_buffers_and_cells_are_those_that_llama_cpp_plans(
 
 def test_gemma_is_known_by_its_header() -> None:
     shape = MemoryNeed(read_model_files(default_model()).header, NORMAL).shape
-    assert (shape.layers, shape.vocabulary, shape.window, shape.trained_context) == (18, 262144, 512, 32768)
+    assert (shape.layers, shape.vocabulary, shape.trained_context) == (18, 262144, 32768)
+    assert (shape.window, shape.windowed_layers) == (512, 15)
 
 
 def test_a_model_that_cannot_fit_is_refused_before_it_is_loaded(
@@ -142,7 +156,7 @@ def test_nobody_knows_the_memory(tiny_model: Path, monkeypatch: pytest.MonkeyPat
     provider.load(load_options(tiny_model)).close()
 
 
-@settings(max_examples=60, deadline=None)
+@trials(max_examples=60, deadline=None)
 @given(
     available=st.integers(0, 1 << 36),
     sequences=st.integers(1, 64),
@@ -161,7 +175,7 @@ def test_the_largest_lane_fits_and_no_larger_one(
         assert need.lane(most, sequences, flash_attention=flash).total <= left
         spec = LaneSpec("lane", Priority.NORMAL, sequences, most)
         assert budget.check_lane(spec, flash_attention=flash, reserved=reserved).total <= left
-    if most < 1 << 20:
+    if most < MOST_CELLS:
         assert need.lane(most + 256, sequences, flash_attention=flash).total > left
 
 
