@@ -49,15 +49,21 @@ def open_lanes(runtime: Runtime, settings: Settings, say: Callable[[str], None])
     return _one(runtime, settings)
 
 
+def lane_cells(settings: Settings) -> tuple[int, int]:
+    """The KV cells of the foreground's lane and of the background's, where each has its own."""
+    total = settings.context or DEFAULT_CONTEXT
+    cells = max(1, round(total * (settings.foreground_share or FOREGROUND_SHARE)))
+    return cells, total - cells
+
+
 def _two(runtime: Runtime, settings: Settings) -> Lanes:
     # Both controllers are made first: a wrong name must not leave a lane open.
     share = make_controller(Placement.LANES, settings.controller, settings.preset, settings.parameters)
     chunk = make_chunk_controller("dlfp")
-    total, share_of = settings.context or DEFAULT_CONTEXT, settings.foreground_share or FOREGROUND_SHARE
-    cells = max(1, round(total * share_of))
+    cells, rest = lane_cells(settings)
     first = _open(runtime, "foreground", Priority.NORMAL, settings.foreground_sequences, cells, threads_invariant=True)
     try:
-        second = _open(runtime, "background", Priority.LOWEST, settings.background_sequences, total - cells)
+        second = _open(runtime, "background", Priority.LOWEST, settings.background_sequences, rest)
     except BaseException:
         first.shut()
         raise

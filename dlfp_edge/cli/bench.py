@@ -20,7 +20,6 @@ from dlfp_edge.cli.options import (
     output_directory,
     parse_positive,
     path_argument,
-    writable_directory,
 )
 from dlfp_edge.cli.output import note, print_json, print_table, save
 from dlfp_edge.errors import UsageError
@@ -136,17 +135,17 @@ def memory(
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
-    """Resident memory with one lane and with two, each in a process of its own."""
+    """Resident memory with one lane and with two, each in a process of its own, beside what was predicted."""
     from dlfp_edge.bench.memory import memory as measure
 
     at_least_one(ctx, "--ctx")
     known_runtime(runtime)
     existing_model(model)
-    writable_directory(out)
-    file = model_file(runtime, model)
-    with spinner("measuring in processes of their own…", picture=not as_json):
-        report = measure(runtime, file, ctx)
-    _deliver(report, out, as_json)
+    with output_directory(out):
+        file = model_file(runtime, model)
+        with spinner("measuring in processes of their own…", picture=not as_json):
+            report = measure(runtime, file, ctx)
+        _deliver(report, out, as_json)
 
 
 @app.command()

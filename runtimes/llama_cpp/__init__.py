@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dlfp_edge.model_reference import HubModel
-from dlfp_edge.runtime import LoadOptions, Runtime, Tell
+from dlfp_edge.runtime import LaneSpec, LoadOptions, Runtime, Tell
 
 
 class LlamaCppProvider:
@@ -24,6 +26,30 @@ class LlamaCppProvider:
         from .hub import fetch
 
         return fetch(model, tell)
+
+    def find_cached(self, model: HubModel) -> Path:
+        """The file of a model that was fetched before. Raises UsageError."""
+        from .hub import find_cached
+
+        return find_cached(model)
+
+    def cached_models(self) -> list[tuple[str, Path, int]]:
+        """The reference, file and bytes of each model file in the hub's cache. Raises MissingExtra."""
+        from .hub import cached_files
+
+        return [(file.reference, file.path, file.size) for file in cached_files()]
+
+    def inspect(self, options: LoadOptions, lanes: Sequence[LaneSpec]) -> dict[str, Any]:
+        """What a model is and needs, by its header; see `inspection.inspect`."""
+        from .inspection import inspect
+
+        return inspect(options, lanes)
+
+    def expected_resident(self, options: LoadOptions, lanes: Sequence[LaneSpec], filled: int) -> tuple[int, int]:
+        """Bytes resident once loaded, and with lanes in use; see `inspection.expected_resident`."""
+        from .inspection import expected_resident
+
+        return expected_resident(options, lanes, filled)
 
     def default_model(self) -> Path:
         """The small model of the `demo` extra, put together on first use. Raises MissingExtra."""

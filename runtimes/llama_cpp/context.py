@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlfp_edge.errors import RuntimeFailure, UsageError
+from dlfp_edge.runtime import LaneSpec
 
 from .library import AbortFlag, library
 from .sampler import Logits
@@ -64,6 +65,11 @@ class ContextSettings:
     flash_attention: bool | None
     windowed: bool = False
     gpu_layers: int = 0
+
+
+def flash_attention(settings: ContextSettings, spec: LaneSpec) -> bool:
+    """Whether a lane decodes with flash attention: where nothing says so, unless its words must not hang on threads."""
+    return not spec.threads_invariant if settings.flash_attention is None else settings.flash_attention
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,16 @@ from dlfp_edge.runtime import (
 )
 
 from .budget import MOST_CELLS, Budget
-from .context import KV_BLOCK, LARGEST_STEP, MOST_OUTPUTS, QUANTISED_KV, UBATCH, Context, keeps_whole_sequences_only
+from .context import (
+    KV_BLOCK,
+    LARGEST_STEP,
+    MOST_OUTPUTS,
+    QUANTISED_KV,
+    UBATCH,
+    Context,
+    flash_attention,
+    keeps_whole_sequences_only,
+)
 from .hashing import file_sha256
 from .lane import LlamaLane, Surroundings
 from .library import library, version
@@ -145,7 +154,7 @@ class LlamaRuntime:
     def _open(self, spec: LaneSpec) -> LlamaLane:
         if not self._model.pointer:
             raise EngineClosed(f"the model {self._model.path} is closed: open it again")
-        flash = self._flash_attention(spec)
+        flash = flash_attention(self._settings, spec)
         need = self._check(spec, flash)
         context = Context(
             self._model.pointer,
@@ -174,10 +183,6 @@ class LlamaRuntime:
         except BaseException:
             context.close()
             raise
-
-    def _flash_attention(self, spec: LaneSpec) -> bool:
-        forced = self._settings.flash_attention
-        return not spec.threads_invariant if forced is None else forced
 
     def _check(self, spec: LaneSpec, flash_attention: bool) -> LaneNeed:
         """What the lane needs. Raises UsageError where that is not possible."""

@@ -70,7 +70,7 @@ def test_quantiles_of_nothing() -> None:
 def test_models_list(cli: Cli) -> None:
     pytest.importorskip("llama_cpp")
     document = json.loads(cli("models", "list", "--json").out)
-    assert set(document) == {"embedded", "shapes"}
+    assert set(document) == {"embedded", "fetched", "shapes"}
     assert "qwen3-0.6b" in document["shapes"]
 
 

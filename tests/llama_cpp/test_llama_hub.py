@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -253,6 +256,53 @@ def test_references_that_cannot_be_read(text: str) -> None:
 def test_references(text: str, model: HubModel | Path) -> None:
     assert parse_model(text) == model
     assert isinstance(model, Path) or str(model) == text
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dlfp_edge.cli.main", *arguments],
+        env={**os.environ, "NO_PROXY": "localhost,127.0.0.1", "no_proxy": "localhost,127.0.0.1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_command_with_the_hub_s_own_environment(hub: StandInHub, tiny_model: Path, tmp_path: Path) -> None:
+    hub.repositories[MODEL.repo].files = {FILE: tiny_model.read_bytes()}
+    home = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": hub.address}
+    fetched = command("models", "fetch", str(MODEL), "--json", **home)
+    assert fetched.returncode == 0, fetched.stderr
+    path = Path(json.loads(fetched.stdout)["path"])
+    assert path.read_bytes() == tiny_model.read_bytes()
+    assert path.is_relative_to(tmp_path / "home")
+    assert fetched.stderr.splitlines() == [f"fetching {FILE}: {len(tiny_model.read_bytes()) / 1e6:,.0f} MB"]
+    offline = command("models", "info", str(MODEL), "--json", **home, HF_HUB_OFFLINE="1")
+    assert json.loads(offline.stdout)["path"] == str(path)
+    assert [entry["model"] for entry in json.loads(command("models", "list", "--json", **home).stdout)["fetched"]] == [
+        f"{MODEL}:{FILE}"
+    ]
+    run = command(
+        "run", "single-session", "--model", str(MODEL), "--duration", "1", "--scale", "0.05", "--runtime-option",
+        "probe=off", "--out", str(tmp_path / "out"), "--json", **home, HF_HUB_OFFLINE="1",
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["stopped"] is False
+
+
+@pytest.mark.parametrize(
+    "arguments", [("run",), ("compare",), ("bench", "words"), ("bench", "memory"), ("models", "fetch")]
+)
+def test_every_command_fails_in_one_line(hub: StandInHub, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    hub.status = 500
+    named = [str(MODEL)] if arguments[0] == "models" else ["--model", str(MODEL), "--out", str(tmp_path / "out")]
+    said = command(*arguments, *named, "--json", HF_HOME=str(tmp_path), HF_ENDPOINT=hub.address)
+    assert said.returncode == 1
+    assert said.stdout == ""
+    [line] = said.stderr.splitlines()
+    assert "status 500" in line
+    assert not (tmp_path / "out").exists()
 
 
 def unused_port() -> int:
