@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dlfp_edge.api import Edge, open_engine
     from dlfp_edge.engine import Engine
-    from dlfp_edge.errors import DlfpError, EngineClosed, QueueFull, UsageError
+    from dlfp_edge.errors import DlfpError, EngineClosed, FetchError, QueueFull, UsageError
     from dlfp_edge.handle import Task, Token
     from dlfp_edge.runtime import Logprobs, Sampling
     from dlfp_edge.settings import Settings
@@ -20,6 +20,7 @@ __all__ = [
     "Edge",
     "Engine",
     "EngineClosed",
+    "FetchError",
     "Finish",
     "Logprobs",
     "QueueFull",
@@ -37,7 +38,7 @@ __all__ = [
 _HOMES = {
     "api": ("Edge", "open_engine"),
     "engine": ("Engine",),
-    "errors": ("DlfpError", "EngineClosed", "QueueFull", "UsageError"),
+    "errors": ("DlfpError", "EngineClosed", "FetchError", "QueueFull", "UsageError"),
     "handle": ("Task", "Token"),
     "runtime": ("Logprobs", "Sampling"),
     "settings": ("Settings",),
