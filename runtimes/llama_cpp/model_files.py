@@ -68,12 +68,11 @@ def _check_belonging(paths: tuple[Path, ...], headers: list[GgufHeader]) -> None
     for number, (path, header) in enumerate(zip(paths, headers, strict=True)):
         stranger = any(header.metadata.get(key) != first.get(key) for key in (_COUNT, _TENSORS))
         stranger |= any(header.metadata.get(key, first.get(key)) != first.get(key) for key in _IDENTITY)
-        own = {tensor.name for tensor in header.tensors}
-        if stranger or header.metadata.get(_NUMBER) != number or names & own:
+        if stranger or header.metadata.get(_NUMBER) != number:
             raise UsageError(
                 f"{path}: is not part {number + 1} of the model {paths[0].name} belongs to; fetch it again"
             )
-        names |= own
+        names |= {tensor.name for tensor in header.tensors}
     if first.get(_TENSORS) not in (None, len(names)):
         raise UsageError(
             f"{paths[0]}: its parts hold {len(names)} tensors of {first[_TENSORS]}: "

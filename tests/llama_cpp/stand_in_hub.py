@@ -150,7 +150,7 @@ def _handler(hub: StandInHub) -> type[BaseHTTPRequestHandler]:
             if hub.damaged:
                 content = bytes(len(content))
             if hub.short:
-                content = content[: len(content) // 2]
+                content = bytes(len(content) // 2)
             status, headers, start = 200, {"ETag": f'"{key}"', "Accept-Ranges": "bytes"}, 0
             if wanted := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or ""):
                 status, start = 206, int(wanted[1])

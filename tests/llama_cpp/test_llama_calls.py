@@ -96,6 +96,7 @@ def test_a_wish_to_stop_is_heard_between_calls(
 
     monkeypatch.setattr(Context, "synchronize", synchronize)
     lane = open_lane(as_on_a_gpu, context=4096)
+    monkeypatch.setattr(library.AbortFlag, "set", lambda _flag: pytest.fail("a GPU would not look at it"))
     lane.open(0, Sampling())
     handle = lane.submit(Step((segment(0, 0, [5] * 2000),), 2))
     while not synchronised:
