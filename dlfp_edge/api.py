@@ -2,25 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any, Protocol
 
+from dlfp_edge.clock import Clock
 from dlfp_edge.engine import Engine
 from dlfp_edge.errors import UsageError
 from dlfp_edge.given import check_text
 from dlfp_edge.handle import Task
 from dlfp_edge.model_reference import local_model
 from dlfp_edge.plugins import detect_device, load, runtime_provider
-from dlfp_edge.runtime import LoadOptions, Runtime, Sampling
-from dlfp_edge.settings import Settings, parse_setting
-from dlfp_edge.task import Class, TaskSpec
+from dlfp_edge.runtime import LoadOptions, Sampling, Tokenizer
+from dlfp_edge.settings import Placement, Settings, parse_setting
+from dlfp_edge.task import Class, OnFinish, OnToken, TaskSpec
+from dlfp_edge.trace import Snapshot
+
+
+class LoadedModel(Protocol):
+    """What a caller may want of a runtime, in this process or in another."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...
+
+
+class TaskEngine(Protocol):
+    """What `Engine` and `WorkerEngine` have in common."""
+
+    messages: list[str]
+    failure: Exception | None
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def placement(self) -> Placement: ...
+
+    @property
+    def controller_name(self) -> str: ...
+
+    def submit(
+        self,
+        spec: TaskSpec,
+        *,
+        arrived: float | None = None,
+        on_token: OnToken | None = None,
+        on_finish: OnFinish | None = None,
+    ) -> Task: ...
+
+    def check(self, spec: TaskSpec) -> None: ...
+
+    def hold_background(self, held: bool) -> None: ...
+
+    def snapshot(self) -> Snapshot: ...
+
+    def close(self) -> None: ...
 
 
 class Edge:
     """A loaded model with an engine on it. A context manager; safe to use from several threads."""
 
-    def __init__(self, runtime: Runtime, engine: Engine) -> None:
+    def __init__(self, runtime: LoadedModel, engine: TaskEngine) -> None:
         self.runtime = runtime
         self.engine = engine
 
@@ -105,24 +154,26 @@ def open_engine(
     context: int | None = None,
     slowdown: float | None = None,
     target_itl_s: float | None = None,
+    runtime_options: Mapping[str, str] | None = None,
+    isolated: bool | str = False,
 ) -> Edge:
     """Load a model (None: the embedded demo model) and start an engine on it.
 
     `model` is a file, or `hf:owner/repo[@revision][:file]`, which is fetched unless it is here. `setting` is "auto" or
-    "placement/controller"; `context` counts the KV cells of all lanes. Raises UsageError with one line that names what
-    is wrong, FetchError where the model cannot be fetched.
+    "placement/controller"; `context` counts the KV cells of all lanes; `runtime_options` are the runtime's own, by
+    name. `isolated` puts model and engine into a process of their own, which is started again when it dies (see
+    `dlfp_edge.worker.WorkerEngine`); the address of a worker that listens, such as "unix:PATH", uses that one. Raises
+    UsageError with one line that names what is wrong, FetchError where the model cannot be fetched.
     """
     placement, controller = parse_setting(setting)
     topology = detect_device().cpu()
-    loaded = load(
-        runtime,
-        LoadOptions(
-            model=local_model(model, runtime_provider(runtime)),
-            cpus=topology.usable,
-            cpu_limit=topology.limit,
-            threads=threads,
-            exact=exact,
-        ),
+    options = LoadOptions(
+        model=None if model is None else local_model(model, runtime_provider(runtime)),
+        cpus=topology.usable,
+        cpu_limit=topology.limit,
+        threads=threads,
+        exact=exact,
+        options=runtime_options or {},
     )
     settings = Settings(
         placement=placement,
@@ -131,6 +182,9 @@ def open_engine(
         slowdown=slowdown,
         target_itl_s=target_itl_s,
     )
+    if isolated:
+        return _isolated(options, settings, runtime, None if isolated is True else isolated)
+    loaded = load(runtime, options)
     try:
         engine = Engine(loaded, settings, topology)
     except BaseException:
@@ -146,6 +200,17 @@ def _strings(stop: object) -> tuple[str, ...]:
     if not isinstance(stop, Sequence) or isinstance(stop, bytes | bytearray):
         raise UsageError(f"stop is {stop!r}: give a string or a sequence of strings")
     return tuple(stop)
+
+
+def _isolated(load: LoadOptions, settings: Settings, runtime: str, address: str | None) -> Edge:
+    from dlfp_edge.worker import WorkerEngine
+    from dlfp_edge.worker.address import SECRET, parse_address
+
+    where = None if address is None else parse_address(address)
+    if load.model is not None:
+        load = replace(load, model=load.model.absolute())  # a worker may be elsewhere, and this process may move
+    engine = WorkerEngine(load, settings, runtime=runtime, address=where, secret=os.environ.get(SECRET))
+    return Edge(engine.runtime, engine)
 
 
 def _are_ids(prompt: object) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dlfp_edge.cli import bench, compare, models, run
+from dlfp_edge.cli import bench, compare, models, run, worker
 from dlfp_edge.cli.options import path_argument
 from dlfp_edge.cli.output import discard, note
 from dlfp_edge.errors import DlfpError, UsageError
@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
+app.command("worker")(worker.worker)
 app.add_typer(models.app, name="models")
 app.add_typer(bench.app, name="bench")
 

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from dlfp_edge.clock import SystemClock, VirtualClock
 from dlfp_edge.errors import UsageError, hint
 from dlfp_edge.model_reference import HubModel
 from dlfp_edge.runtime import LoadOptions, Runtime, Tell
@@ -16,11 +17,14 @@ from .mode import MODES
 from .runtime import SimulatedRuntime
 
 _COST_FIELDS = {field.name: int if field.name == "tile" else float for field in fields(CostModel)}
-_OTHERS = ("mode", "noise", "end_probability", "fail_steps")
+_CLOCKS = {"virtual": VirtualClock, "real": SystemClock}
+_OTHERS = ("mode", "clock", "noise", "end_probability", "fail_steps")
 
 
 class SimulatedProvider:
-    """Takes the options `mode`, `noise`, `end_probability`, `fail_steps` (numbers with commas), each cost constant."""
+    """Takes the options `mode`, `clock` (virtual or real), `noise`, `end_probability`, `fail_steps` (numbers with
+    commas), each cost constant.
+    """
 
     name = "simulated"
 
@@ -40,6 +44,9 @@ class SimulatedProvider:
         mode = given.get("mode", "lanes")
         if mode not in MODES:
             raise UsageError(f"the simulated runtime has no mode '{mode}'; its modes are {', '.join(MODES)}")
+        clock = given.get("clock", "virtual")
+        if clock not in _CLOCKS:
+            raise UsageError(f"the simulated runtime has no clock '{clock}'; its clocks are {', '.join(_CLOCKS)}")
         cores = options.cpus[: options.cpu_limit] or (0,)
         return SimulatedRuntime(
             _cost(given, FREE if mode == "null" else CostModel()),
@@ -51,6 +58,7 @@ class SimulatedProvider:
             noise=_number("noise", given.get("noise", "0")),
             end_probability=_number("end_probability", given.get("end_probability", "0")),
             seed=options.seed,
+            clock=_CLOCKS[clock](),
         )
 
 

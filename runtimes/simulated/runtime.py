@@ -8,7 +8,7 @@ from dataclasses import asdict
 from random import Random
 from typing import Any
 
-from dlfp_edge.clock import Clock, VirtualClock
+from dlfp_edge.clock import Clock, SystemClock, VirtualClock
 from dlfp_edge.errors import UsageError
 from dlfp_edge.runtime import Capabilities, LaneSpec, StepResult, Tokenizer, refuse_lane
 
@@ -29,7 +29,7 @@ class SimulatedRuntime:
     two cores, nothing at all in mode `null`). `cpus` are the ids of its cores. Steps whose number, counted from 0 over
     all lanes, is in `fail_steps` fail. `noise` is the standard deviation of the logarithm of a step's time,
     `end_probability` the chance that a token is the end token. A test that moves time itself gives its own `clock`.
-    Equal arguments and calls give equal results.
+    Equal arguments and calls give equal results. On a `SystemClock` steps take the time they would on the device.
     """
 
     def __init__(
@@ -43,15 +43,14 @@ class SimulatedRuntime:
         noise: float = 0.0,
         end_probability: float = 0.0,
         seed: int = 0,
-        clock: VirtualClock | None = None,
+        clock: VirtualClock | SystemClock | None = None,
     ) -> None:
-        virtual = clock or VirtualClock()
-        self.clock: Clock = virtual
+        self.clock: Clock = clock or VirtualClock()
         self.tokenizer: Tokenizer = ByteTokenizer()
         self._mode_name = mode if isinstance(mode, str) else "custom"
         self._mode = MODES[mode] if isinstance(mode, str) else mode
         self._cost = cost or (FREE if mode == "null" else CostModel())
-        self._timeline = Timeline(virtual, self._cost, slowdowns)
+        self._timeline = Timeline(self.clock, self._cost, slowdowns)
         self._world = World(
             timeline=self._timeline,
             cost=self._cost,
@@ -86,12 +85,25 @@ class SimulatedRuntime:
 
         With nothing in flight and no limit only another thread's `wake` can end the wait, so it blocks until then.
         """
+        if not isinstance(self.clock, VirtualClock):
+            return self._wait_really(until)
         if until is None and self._timeline.idle:
             self._woken.wait()
         if self._woken.is_set():
             self._woken.clear()
             return self._timeline.advance(self.clock.now())
         return self._timeline.advance(until)
+
+    def _wait_really(self, until: float | None) -> list[StepResult]:
+        while True:
+            now = self.clock.now()
+            results = self._timeline.advance(now)
+            if results or self._woken.is_set() or (until is not None and now >= until):
+                self._woken.clear()
+                return results
+            event = self._timeline.next_event()
+            times = [when for when in (until, event) if when is not None]
+            self._woken.wait(max(0.0, min(times) - now) if times else None)
 
     def wake(self) -> None:
         self._woken.set()

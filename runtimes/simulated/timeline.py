@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from dlfp_edge.clock import VirtualClock
+from dlfp_edge.clock import Clock, VirtualClock
 from dlfp_edge.runtime import StepResult
 
 from .contention import Demand, granted
@@ -36,7 +36,7 @@ class Runner(Protocol):
 class Timeline:
     """Moves the clock from one event to the next. Paces change only at events, so between them progress is linear."""
 
-    def __init__(self, clock: VirtualClock, cost: CostModel, slowdowns: Sequence[Slowdown]) -> None:
+    def __init__(self, clock: Clock, cost: CostModel, slowdowns: Sequence[Slowdown]) -> None:
         self.clock = clock
         self.runners: list[Runner] = []
         self._cost = cost
@@ -59,7 +59,7 @@ class Timeline:
         """Move to the first result, or to `until`, and return what has been delivered."""
         self._run(math.inf if until is None else until, until_ready=True)
         if not self._ready and until is not None:
-            self.clock.advance_to(until)
+            self._advance_to(until)
         ready, self._ready = self._ready, []
         return ready
 
@@ -77,6 +77,17 @@ class Timeline:
         for runner, demand, share in zip(running, demands, shares, strict=True):
             others = (sum(shares) - share) / len(demand.cores)
             runner.set_pace(now, share, stretch * (1.0 + self._cost.bandwidth * others))
+
+    def next_event(self) -> float | None:
+        """When something happens next by itself; None for never."""
+        times = [runner.running.ends_at for runner in self.runners if runner.running is not None]
+        times += [self._posted[0][0]] if self._posted else []
+        return min(times, default=None)
+
+    def _advance_to(self, when: float) -> None:
+        """Bring a virtual clock to a moment; a real one has passed it."""
+        if isinstance(self.clock, VirtualClock):
+            self.clock.advance_to(when)
 
     def _stretch(self, now: float) -> float:
         return math.prod(item.factor for item in self._slowdowns if item.from_s <= now < item.to_s)
@@ -96,16 +107,16 @@ class Timeline:
     def _deliver(self) -> None:
         """Take every result that is due at the time of the first."""
         when = self._posted[0][0]
-        self.clock.advance_to(when)
+        self._advance_to(when)
         while self._posted and self._posted[0][0] <= when:
             self._ready.append(heapq.heappop(self._posted)[2])
 
     def _cross_edge(self, when: float) -> None:
-        self.clock.advance_to(when)
+        self._advance_to(when)
         self.repace(when)
 
     def _end(self, when: float) -> None:
-        self.clock.advance_to(when)
+        self._advance_to(when)
         for runner in self.runners:
             if runner.running and runner.running.ends_at <= when:
                 runner.end(when)

@@ -1,0 +1,113 @@
+"""Which tasks the front has, which of them the worker has, and what becomes of them when the worker dies.
+
+A background task whose worker died begins again: its reader has seen nothing of it. So does an answer of which nothing
+was shown; one that was under way is lost, because it could not go on with the same words. A task that may have been the
+reason (it could have been running) is a *suspect*: suspects go to the next worker one at a time, before any other
+background work, and one that is the only suspect there when the worker dies for the second time is not tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from dlfp_edge.handle import Task
+from dlfp_edge.task import Class
+
+MOST_ALONE = 2
+"""Deaths of the worker with a task as its only suspect after which the task is not tried again."""
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A task the front has. `deaths` counts workers that died while it may have run, `alone` those it was to prove."""
+
+    number: int
+    task: Task
+    sent: bool = False
+    cancelled: bool = False
+    deaths: int = 0
+    alone: int = 0
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it may have killed a worker."""
+        return self.deaths > 0
+
+    @property
+    def foreground(self) -> bool:
+        """Whether somebody is watching."""
+        return self.task.task_class is Class.FOREGROUND
+
+
+class Fate(Enum):
+    """What a worker's death makes of a task."""
+
+    AGAIN = "again"
+    LOST = "lost"
+    CANCELLED = "cancelled"
+    BLAMED = "blamed"
+
+
+class Ledger:
+    """The front's tasks in the order they came. `running` is how many of a class the worker can run at once."""
+
+    def __init__(self, running: Mapping[Class, int]) -> None:
+        self._running = running
+        self._entries: dict[str, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, entry: Entry) -> None:
+        """Take a task."""
+        self._entries[entry.task.request_id] = entry
+
+    def get(self, request_id: str) -> Entry | None:
+        """The task of this id, unless it has ended."""
+        return self._entries.get(request_id)
+
+    def remove(self, entry: Entry) -> None:
+        """Forget a task that has ended."""
+        self._entries.pop(entry.task.request_id, None)
+
+    def all(self) -> list[Entry]:
+        """Every task, in order."""
+        return list(self._entries.values())
+
+    def count(self, task_class: Class, *, unsent: bool = False) -> int:
+        """Tasks of a class, or those of them that no worker has."""
+        return sum(
+            entry.task.task_class is task_class and not (unsent and entry.sent) for entry in self._entries.values()
+        )
+
+    def to_send(self) -> list[Entry]:
+        """What the worker is to be given now."""
+        waiting = [entry for entry in self._entries.values() if not entry.sent]
+        suspects = [entry for entry in self._entries.values() if entry.suspect]
+        if not suspects:
+            return waiting
+        fresh = [entry for entry in waiting if entry.foreground and not entry.suspect]
+        if any(entry.sent for entry in suspects):
+            return fresh
+        return [min(suspects, key=lambda entry: (not entry.foreground, entry.number)), *fresh]
+
+    def died(self) -> list[tuple[Entry, Fate]]:
+        """The worker has died: what becomes of each task it had. Those that go on have to be sent again."""
+        had = sorted((entry for entry in self._entries.values() if entry.sent), key=lambda entry: not entry.suspect)
+        for task_class, most in self._running.items():
+            for entry in [entry for entry in had if entry.task.task_class is task_class][:most]:
+                entry.alone += entry.suspect
+                entry.deaths += 1
+        for entry in had:
+            entry.sent = False
+        return [(entry, _fate(entry)) for entry in had]
+
+
+def _fate(entry: Entry) -> Fate:
+    if entry.cancelled:
+        return Fate.CANCELLED
+    if entry.foreground and entry.task.record.shown_times:
+        return Fate.LOST
+    return Fate.BLAMED if entry.alone >= MOST_ALONE else Fate.AGAIN
