@@ -462,7 +462,8 @@ class LoadOptions:
     """How to load a runtime.
 
     `model` None takes the provider's default. `cpus` are the CPUs threads may use and `cpu_limit` how many of them at
-    once (cgroup quota included). `threads` overrides the probe's prefill threads and bounds the decode threads.
+    once (cgroup quota included). `threads` overrides the probe's prefill threads and bounds the decode threads. `known`
+    are the capabilities an earlier load with these options found here: nothing is measured again.
     """
 
     model: Path | None
@@ -472,6 +473,7 @@ class LoadOptions:
     exact: bool = False
     seed: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
+    known: Capabilities | None = None
 
 
 Tell = Callable[[str, int, int], None]

@@ -25,7 +25,7 @@ from dlfp_edge.worker.messages import CAPABILITIES, OPTIONS, RECORD, SETTINGS, S
 from dlfp_edge.worker.protocol import Message
 from dlfp_edge.worker.replies import Replies
 from dlfp_edge.worker.supervisor import Death, Supervisor
-from dlfp_edge.worker.tokenizer import WorkerTokenizer
+from dlfp_edge.worker.tokenizer import Ask, WorkerTokenizer
 
 REPLY_S = 2.0
 """How long a caller is kept for a worker that does not answer; a request it got is then in its queue unconfirmed."""
@@ -34,18 +34,18 @@ CLOSE_S = 10.0
 """How long a worker may take to end what it has."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class WorkerModel:
     """The model in the worker, as far as the front knows it."""
 
     tokenizer: WorkerTokenizer
     clock: Clock
     capabilities: Capabilities
-    description: dict[str, Any]
+    ask: Ask
 
     def describe(self) -> dict[str, Any]:
-        """What a manifest should say, as the runtime said it when it was loaded."""
-        return self.description
+        """What a manifest should say. Waits for a worker that is being started; raises EngineClosed after the end."""
+        return dict(self.ask("describe", {}))
 
     def close(self) -> None:
         """Nothing to free here: the model goes with the worker, as its engine is closed."""
@@ -222,7 +222,7 @@ class WorkerEngine:
             self._say(message)
         self._tokenizer.describe(ready["vocabulary"], ready["end_tokens"])
         capabilities = CAPABILITIES.decode(ready["capabilities"])
-        self.runtime = WorkerModel(self._tokenizer, self.clock, capabilities, ready["description"])
+        self.runtime = WorkerModel(self._tokenizer, self.clock, capabilities, self._ask)
         self._last = SNAPSHOT.decode(ready["snapshot"])
         with self._lock:
             self._link = self._supervisor.link

@@ -8,8 +8,11 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from dlfp_edge.engine import Engine
 from dlfp_edge.errors import DlfpError, EngineClosed, UsageError
@@ -20,6 +23,9 @@ from dlfp_edge.task import Class, TaskRecord
 from dlfp_edge.worker.messages import CAPABILITIES, OPTIONS, SETTINGS, SNAPSHOT, SPEC
 from dlfp_edge.worker.outbox import Outbox
 from dlfp_edge.worker.protocol import Message, ProtocolError, Wire, check_hello, hello
+
+ANSWERING = 4
+"""Questions that are answered at once."""
 
 
 class Session:
@@ -33,6 +39,7 @@ class Session:
         self._outbox: Outbox | None = None
         self._opening: threading.Thread | None = None
         self._tasks: dict[str, Task] = {}
+        self._answering = ThreadPoolExecutor(ANSWERING, "dlfp-worker-answer")
         self._told = 0
         self._broken = False
 
@@ -64,6 +71,7 @@ class Session:
         """Cancel what is left, tell how it ended, and free the model."""
         if self._opening is not None:
             self._opening.join()
+        self._answering.shutdown(cancel_futures=True)
         if self._engine is not None:
             self._engine.close()
         if self._outbox is not None:
@@ -146,7 +154,6 @@ class Session:
             "placement": engine.placement.value,
             "controller": engine.controller_name,
             "capabilities": CAPABILITIES.encode(runtime.capabilities),
-            "description": runtime.describe(),
             "vocabulary": tokenizer.vocabulary,
             "end_tokens": [token for token in range(tokenizer.vocabulary) if tokenizer.is_end(token)],
             "snapshot": SNAPSHOT.encode(engine.snapshot()),
@@ -193,25 +200,27 @@ class Session:
             engine.call_at(engine.clock.now(), lambda: outbox.say("pong"))
 
     def _ask(self, message: Message) -> None:
+        """Answer from a thread of its own: a long text or a model's hash takes seconds, and pings go on meanwhile."""
         engine, _ = self._opened()
-        try:
-            value = self._answer(engine, message)
-        except DlfpError as error:
-            self._wire.send("answer", ask=message["ask"], error=str(error))
-        else:
-            self._wire.send("answer", ask=message["ask"], value=value)
+        number, what = int(message["ask"]), str(message["what"])
+        answers: dict[str, Callable[[], Any]] = {
+            "snapshot": lambda: SNAPSHOT.encode(engine.snapshot()),
+            "describe": lambda: to_jsonable_python(engine.runtime.describe()),
+            "encode": lambda: engine.runtime.tokenizer.encode(str(message["text"])),
+            "bytes": lambda: engine.runtime.tokenizer.token_bytes(int(message["token"])).decode("latin-1"),
+            "check": lambda: engine.check(SPEC.decode(message["spec"])),
+        }
+        if what not in answers:
+            raise ProtocolError(f"a question of the unknown kind '{what[:40]}'")
+        self._answering.submit(self._answer, number, answers[what])
 
-    def _answer(self, engine: Engine, message: Message) -> Any:
-        what, tokenizer = message["what"], engine.runtime.tokenizer
-        if what == "snapshot":
-            return SNAPSHOT.encode(engine.snapshot())
-        if what == "encode":
-            return tokenizer.encode(str(message["text"]))
-        if what == "bytes":
-            return tokenizer.token_bytes(int(message["token"])).decode("latin-1")
-        if what == "check":
-            return engine.check(SPEC.decode(message["spec"]))
-        raise ProtocolError(f"a question of the unknown kind '{str(what)[:40]}'")
+    def _answer(self, number: int, answer: Callable[[], Any]) -> None:
+        try:
+            reply = {"value": answer()}
+        except Exception as error:
+            reply = {"error": str(error) if isinstance(error, DlfpError) else f"{type(error).__name__}: {error}"}
+        with contextlib.suppress(OSError, ValueError):
+            self._wire.send("answer", ask=number, **reply)
 
     def _opened(self) -> tuple[Engine, Outbox]:
         if self._engine is None or self._outbox is None:

@@ -151,6 +151,7 @@ class Supervisor:
 
     def _ready(self, message: Message) -> None:
         self._up = True
+        self._opening["load"]["known"] = message["capabilities"]
         if self.deaths:
             self.deaths[-1].ready, self.deaths[-1].load_s = self._clock.now(), float(message["load_s"])
         self._owner.up(message)
@@ -178,7 +179,7 @@ class Supervisor:
         self._in_a_row += 1
         self.deaths.append(Death(how, self._clock.now()))
         if self._in_a_row >= MOST_DEATHS:
-            words = f"; its last words: {self.last_lines[-1]}" if self.last_lines else ""
+            words = f"; its last words: {_telling(self.last_lines)}" if self.last_lines else ""
             self._end(
                 RuntimeFailure(
                     f"no worker stays alive: {self._in_a_row} in a row died before any task ended, last: {how}{words}"
@@ -221,3 +222,8 @@ class Supervisor:
         self._silent += 1
         link.post("ping")
         self._loop.call_at(self._clock.now() + BEAT_S, lambda: self._beat(link))
+
+
+def _telling(lines: tuple[str, ...]) -> str:
+    """Of what a worker last wrote, the line that says most: not where it was, but what came over it."""
+    return next((line for line in reversed(lines) if "error" in line.lower()), lines[-1])

@@ -95,7 +95,9 @@ class LlamaRuntime:
         self.capabilities = self._unprobed_capabilities()
         self._probed: ProbeResult | None = None
         self._single_threads: int | None = None
-        if wants_probe(options):
+        if options.known is not None:
+            self.capabilities = dataclasses.replace(options.known, context=self._most_cells())
+        elif wants_probe(options):
             try:
                 self._probe()
             except BaseException:
