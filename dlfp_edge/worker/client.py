@@ -316,7 +316,8 @@ class WorkerEngine:
 
     def _send(self, link: Link, entry: Entry) -> None:
         """Give the worker a task. Raises UsageError for one that is too large to send."""
-        task, entry.sent = entry.task, True
+        self._ledger.sent(entry)
+        task = entry.task
         arrived = task.arrived - self._supervisor.offset_s
         link.post("submit", task=task.request_id, spec=SPEC.encode(task.spec), arrived=arrived)
 

@@ -8,6 +8,7 @@ background work, and one that is the only suspect there when the worker dies for
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -21,14 +22,23 @@ MOST_ALONE = 2
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A task the front has. `deaths` counts workers that died while it may have run, `alone` those it was to prove."""
+    """A task the front has.
+
+    `number` is its place among all tasks, `turn` that among those the worker has (None: it has not got it). `deaths`
+    counts workers that died while it may have run, `alone` those of them in which it was the only suspect.
+    """
 
     number: int
     task: Task
-    sent: bool = False
+    turn: int | None = None
     cancelled: bool = False
     deaths: int = 0
     alone: int = 0
+
+    @property
+    def sent(self) -> bool:
+        """Whether the worker has it."""
+        return self.turn is not None
 
     @property
     def suspect(self) -> bool:
@@ -56,6 +66,7 @@ class Ledger:
     def __init__(self, running: Mapping[Class, int]) -> None:
         self._running = running
         self._entries: dict[str, Entry] = {}
+        self._turns = itertools.count()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -93,15 +104,19 @@ class Ledger:
             return fresh
         return [min(suspects, key=lambda entry: (not entry.foreground, entry.number)), *fresh]
 
+    def sent(self, entry: Entry) -> None:
+        """The worker has got a task."""
+        entry.turn = next(self._turns)
+
     def died(self) -> list[tuple[Entry, Fate]]:
         """The worker has died: what becomes of each task it had. Those that go on have to be sent again."""
-        had = sorted((entry for entry in self._entries.values() if entry.sent), key=lambda entry: not entry.suspect)
+        had = sorted((entry for entry in self._entries.values() if entry.sent), key=lambda entry: entry.turn or 0)
         for task_class, most in self._running.items():
             for entry in [entry for entry in had if entry.task.task_class is task_class][:most]:
                 entry.alone += entry.suspect
                 entry.deaths += 1
         for entry in had:
-            entry.sent = False
+            entry.turn = None
         return [(entry, _fate(entry)) for entry in had]
 
 

@@ -32,7 +32,7 @@ def serve_stdio(parent: int | None) -> NoReturn:
     if parent is not None:
         die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the front too, and that decides
-    faulthandler.enable()
+    faulthandler.enable(all_threads=False)
     session, code = Session(Wire(incoming, outgoing)), 0
     try:
         asked = session.run()

@@ -1,0 +1,77 @@
+"""The simulated runtime in real time, doing to its process what native code can do. For workers under test only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from dlfp_edge.clock import SystemClock
+from dlfp_edge.runtime import Lane, LaneSpec, LoadOptions, Runtime, Step
+from dlfp_edge.runtimes.simulated import SimulatedRuntime
+
+SEGFAULT, ABORT, EXIT, RAISE, NOISE, HANG = 201, 202, 203, 204, 205, 206
+"""Tokens that make the step which holds them misbehave. The simulated model never says them itself."""
+
+
+def _noise() -> None:
+    """What a C library does that prints: through libc's own buffer, and straight to the descriptor."""
+    libc = ctypes.CDLL(None)
+    libc.puts(b"noise of native code")
+    libc.fflush(None)
+    os.write(1, b"more noise\n")
+    print("noise of Python", flush=True)
+
+
+def _raise() -> None:
+    raise OSError("the cache is gone")
+
+
+def _die_loading() -> None:
+    print("loading error: out of luck", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGABRT)
+
+
+DEEDS: dict[int, Callable[[], object]] = {
+    SEGFAULT: lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    ABORT: lambda: ctypes.CDLL(None).abort(),
+    EXIT: lambda: os._exit(7),
+    RAISE: _raise,
+    NOISE: _noise,
+    HANG: lambda: time.sleep(3600),
+}
+
+
+class UnrulyRuntime(SimulatedRuntime):
+    def open_lane(self, spec: LaneSpec) -> Lane:
+        lane = super().open_lane(spec)
+        submit = lane.submit
+
+        def misbehave(step: Step) -> int:
+            for token in {token for segment in step.segments for token in segment.tokens}:
+                DEEDS.get(token, int)()
+            return submit(step)
+
+        lane.submit = misbehave  # type: ignore[method-assign]
+        return lane
+
+
+class UnrulyProvider:
+    """`gate=PATH` loads only once no file is there; `dies=PATH` dies while loading as long as a file is there."""
+
+    name = "unruly"
+
+    def load(self, options: LoadOptions) -> Runtime:
+        given = options.options
+        while "gate" in given and Path(given["gate"]).exists():
+            time.sleep(0.01)
+        if "dies" in given and Path(given["dies"]).exists():
+            _die_loading()
+        return UnrulyRuntime(mode=given.get("mode", "lanes"), clock=SystemClock())
+
+
+provider = UnrulyProvider()
