@@ -249,6 +249,27 @@ def soak(
     _deliver(report, out, as_json)
 
 
+@app.command()
+def restarts(
+    kills: Annotated[int, typer.Option(help="How often the worker is killed.")] = 20,
+    model: ModelOption = None,
+    runtime: RuntimeOption = _LLAMA,
+    out: OutOption = _OUT,
+    as_json: JsonOption = False,
+) -> None:
+    """What a worker process killed at random moments costs answers, documents and time; exits with 1 if too much."""
+    from dlfp_edge.bench.restarts import restarts as measure
+
+    at_least_one(kills, "--kills")
+    known_runtime(runtime)
+    existing_model(model)
+    with output_directory(out), progress_bar() as progress:
+        report = measure(runtime, model, kills, progress)
+        _deliver(report, out, as_json)
+    if report.facts["broken"]:
+        raise typer.Exit(1)
+
+
 @contextmanager
 def _loaded(name: str, model: str | None, out: Path, exact: bool = False) -> Iterator[Runtime]:
     from dlfp_edge.bench.loading import load_runtime

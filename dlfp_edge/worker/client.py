@@ -19,7 +19,7 @@ from dlfp_edge.task import Class, Finish, OnFinish, OnToken, TaskRecord, TaskSpe
 from dlfp_edge.trace import Snapshot
 from dlfp_edge.worker.address import Address
 from dlfp_edge.worker.ledger import Entry, Fate, Ledger
-from dlfp_edge.worker.link import Link, ProcessLink, SocketLink
+from dlfp_edge.worker.link import Ending, Link, ProcessLink, SocketLink
 from dlfp_edge.worker.loop import Loop
 from dlfp_edge.worker.messages import CAPABILITIES, OPTIONS, RECORD, SETTINGS, SNAPSHOT, SPEC, add_part, shifted
 from dlfp_edge.worker.protocol import Message
@@ -124,6 +124,11 @@ class WorkerEngine:
         """The worker's process id; None while there is none, and for one that listens."""
         link = self._supervisor.link
         return None if link is None else link.pid
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a worker that has loaded the model."""
+        return self._link is not None
 
     @property
     def deaths(self) -> tuple[Death, ...]:
@@ -232,13 +237,13 @@ class WorkerEngine:
             self._send_all()
         self._open.set()
 
-    def down(self, how: str) -> None:
+    def down(self, ending: Ending) -> None:
         """The worker has died: some tasks end with it, the others wait for the next."""
-        now = self.clock.now()
+        now, how = self.clock.now(), ending.how
         with self._lock:
             self._link = None
             self._open.clear()
-            fates = self._ledger.died()
+            fates = self._ledger.died(outside=ending.outside)
         self._replies.drop()
         for entry, fate in fates:
             if fate is Fate.CANCELLED:

@@ -3,7 +3,9 @@
 A background task whose worker died begins again: its reader has seen nothing of it. So does an answer of which nothing
 was shown; one that was under way is lost, because it could not go on with the same words. A task that may have been the
 reason (it could have been running) is a *suspect*: suspects go to the next worker one at a time, before any other
-background work, and one that is the only suspect there when the worker dies for the second time is not tried again.
+background work, and one that is the only suspect there when the worker dies for the second time is not tried again. A
+worker that somebody killed says less about its tasks, so that takes five times; it is not nothing, because the system
+kills for memory.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ from enum import Enum
 from dlfp_edge.handle import Task
 from dlfp_edge.task import Class
 
-MOST_ALONE = 2
-"""Deaths of the worker with a task as its only suspect after which the task is not tried again."""
+MOST_BLAME = 2.0
+"""Of a task that was the only suspect when workers died: it is not tried again. A crash counts 1."""
+
+BLAME_FROM_OUTSIDE = 0.4
+"""What a death counts by a signal that somebody sent."""
 
 
 @dataclass(slots=True, eq=False)
@@ -25,7 +30,7 @@ class Entry:
     """A task the front has.
 
     `number` is its place among all tasks, `turn` that among those the worker has (None: it has not got it). `deaths`
-    counts workers that died while it may have run, `alone` those of them in which it was the only suspect.
+    counts workers that died while it may have run, `blame` those of them in which it was the only suspect.
     """
 
     number: int
@@ -33,7 +38,7 @@ class Entry:
     turn: int | None = None
     cancelled: bool = False
     deaths: int = 0
-    alone: int = 0
+    blame: float = 0.0
 
     @property
     def sent(self) -> bool:
@@ -108,12 +113,15 @@ class Ledger:
         """The worker has got a task."""
         entry.turn = next(self._turns)
 
-    def died(self) -> list[tuple[Entry, Fate]]:
-        """The worker has died: what becomes of each task it had. Those that go on have to be sent again."""
+    def died(self, *, outside: bool) -> list[tuple[Entry, Fate]]:
+        """The worker has died, perhaps by a signal from outside: what becomes of each task it had.
+
+        Those that go on have to be sent again.
+        """
         had = sorted((entry for entry in self._entries.values() if entry.sent), key=lambda entry: entry.turn or 0)
         for task_class, most in self._running.items():
             for entry in [entry for entry in had if entry.task.task_class is task_class][:most]:
-                entry.alone += entry.suspect
+                entry.blame += entry.suspect * (BLAME_FROM_OUTSIDE if outside else 1.0)
                 entry.deaths += 1
         for entry in had:
             entry.turn = None
@@ -125,4 +133,4 @@ def _fate(entry: Entry) -> Fate:
         return Fate.CANCELLED
     if entry.foreground and entry.task.record.shown_times:
         return Fate.LOST
-    return Fate.BLAMED if entry.alone >= MOST_ALONE else Fate.AGAIN
+    return Fate.BLAMED if entry.blame >= MOST_BLAME else Fate.AGAIN

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from dlfp_edge.errors import DlfpError
 from dlfp_edge.worker.address import Address
@@ -23,6 +23,13 @@ KEPT_LINES = 40
 
 ENDING_S = 2.0
 """How long a worker that has hung up may take to end."""
+
+
+class Ending(NamedTuple):
+    """How a worker came to its end, for people; `outside` says that somebody else sent it a signal."""
+
+    how: str
+    outside: bool = False
 
 
 class Link:
@@ -48,11 +55,11 @@ class Link:
         self._fault = self._fault or why
         self._cut()
 
-    def ending(self) -> str:
-        """How a worker that has gone came to its end, for people."""
+    def ending(self) -> Ending:
+        """How a worker that has gone came to its end."""
         self._frames.put(None)
         end = self._end()
-        return self._fault or end
+        return end if self._fault is None else Ending(self._fault)
 
     def last_lines(self) -> tuple[str, ...]:
         """What the worker last wrote to stderr."""
@@ -61,7 +68,7 @@ class Link:
     def _cut(self) -> None:
         raise NotImplementedError
 
-    def _end(self) -> str:
+    def _end(self) -> Ending:
         raise NotImplementedError
 
     def _write(self) -> None:
@@ -109,13 +116,13 @@ class ProcessLink(Link):
     def _cut(self) -> None:
         self._process.kill()
 
-    def _end(self) -> str:
+    def _end(self) -> Ending:
         try:
             code = self._process.wait(ENDING_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            code = self._process.wait()
-            return "it hung up and did not end"
+            self._process.wait()
+            return Ending("it hung up and did not end")
         finally:
             with contextlib.suppress(OSError):
                 assert self._process.stdin
@@ -143,17 +150,19 @@ class SocketLink(Link):
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
-    def _end(self) -> str:
+    def _end(self) -> Ending:
         self._socket.close()
-        return "the connection ended"
+        return Ending("the connection ended")
 
 
-def _how(code: int) -> str:
+def _how(code: int) -> Ending:
     """An exit status as people know it."""
     if code >= 0:
-        return f"exit code {code}"
+        return Ending(f"exit code {code}")
     try:
         name = signal.Signals(-code).name
     except ValueError:
-        name = f"signal {-code}"
-    return f"{name} (out of memory, or killed by somebody)" if name == "SIGKILL" else name
+        return Ending(f"signal {-code}")
+    if name == "SIGKILL":
+        return Ending("SIGKILL: out of memory, or killed by somebody", outside=True)
+    return Ending(name, outside=name in ("SIGTERM", "SIGHUP", "SIGINT"))

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dlfp_edge.clock import Clock
 from dlfp_edge.errors import DlfpError, RuntimeFailure, UsageError
-from dlfp_edge.worker.link import Link
+from dlfp_edge.worker.link import Ending, Link
 from dlfp_edge.worker.loop import Loop
 from dlfp_edge.worker.protocol import Message, ProtocolError, check_hello, hello
 
@@ -18,8 +18,11 @@ BEAT_S = 1.0
 SILENT_BEATS = 10
 """A worker that gave none to so many questions is killed. Time in which the front itself stood still does not count."""
 
-MOST_DEATHS = 4
-"""Deaths in a row, none of them after a task had ended, after which no worker is started again."""
+MOST_DEATHS = 8
+"""Deaths in a row without a task that ended between them, after which no worker is started again."""
+
+MOST_LOADING_DEATHS = 3
+"""Deaths in a row before the model was loaded, after which there is no use either."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
 """Before a restart: none after a first death, then this, doubled each time."""
@@ -42,7 +45,7 @@ class Owner(Protocol):
         """A worker is ready, with nothing to do yet."""
         ...
 
-    def down(self, how: str) -> None:
+    def down(self, ending: Ending) -> None:
         """The worker has died; another one follows."""
         ...
 
@@ -84,6 +87,7 @@ class Supervisor:
         self._owner = owner
         self._greeted_at = 0.0
         self._in_a_row = 0
+        self._loading_deaths = 0
         self._silent = 0
         self._closing = False
         self._up = False
@@ -95,7 +99,7 @@ class Supervisor:
         try:
             link = self._connect()
         except (OSError, DlfpError) as error:
-            self._died(f"it could not be started: {error}")
+            self._died(Ending(f"it could not be started: {error}"))
             return
         self.link, self._silent = link, 0
         link.start(lambda message: self._received(link, message))
@@ -150,7 +154,7 @@ class Supervisor:
             self._owner.told(message)
 
     def _ready(self, message: Message) -> None:
-        self._up = True
+        self._up, self._loading_deaths = True, 0
         self._opening["load"]["known"] = message["capabilities"]
         if self.deaths:
             self.deaths[-1].ready, self.deaths[-1].load_s = self._clock.now(), float(message["load_s"])
@@ -166,27 +170,25 @@ class Supervisor:
             link.kill(message["error"])
 
     def _hung_up(self, link: Link) -> None:
-        how = link.ending()
+        ending = link.ending()
         self.last_lines = link.last_lines()
         self.link = None
         if self._closing:
             self._end(None)
         else:
-            self._died(how)
+            self._died(ending)
 
-    def _died(self, how: str) -> None:
-        self._up = False
+    def _died(self, ending: Ending) -> None:
         self._in_a_row += 1
-        self.deaths.append(Death(how, self._clock.now()))
-        if self._in_a_row >= MOST_DEATHS:
+        self._loading_deaths += not self._up
+        self._up = False
+        self.deaths.append(Death(ending.how, self._clock.now()))
+        if self._in_a_row >= MOST_DEATHS or self._loading_deaths >= MOST_LOADING_DEATHS:
             words = f"; its last words: {_telling(self.last_lines)}" if self.last_lines else ""
-            self._end(
-                RuntimeFailure(
-                    f"no worker stays alive: {self._in_a_row} in a row died before any task ended, last: {how}{words}"
-                )
-            )
+            deaths = f"{self._in_a_row} in a row died and no task ended"
+            self._end(RuntimeFailure(f"no worker stays alive: {deaths}, the last of {ending.how}{words}"))
             return
-        self._owner.down(how)
+        self._owner.down(ending)
         pause_s = 0.0 if self._in_a_row <= 1 else min(FIRST_PAUSE_S * 2 ** (self._in_a_row - 2), LONGEST_PAUSE_S)
         self._loop.call_at(self._clock.now() + pause_s, self.start)
 

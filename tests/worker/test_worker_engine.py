@@ -236,7 +236,7 @@ def test_an_answer_under_way_ends_with_an_error_and_keeps_what_it_had(worker: Op
     task = chat(edge)
     kill(edge)
     seen = []
-    with pytest.raises(DlfpError, match=r"worker died during this answer \(SIGKILL.*ask again"):
+    with pytest.raises(DlfpError, match=r"worker died during this answer \(SIGKILL: .*ask again"):
         seen += [token.id for token in task]  # pragma: no branch
     assert task.record.finish is Finish.ERROR
     assert task.record.output_token_ids

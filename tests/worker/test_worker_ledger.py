@@ -40,7 +40,7 @@ def test_after_a_death_suspects_go_first_and_alone_while_fresh_answers_go_beside
     for each in entries:
         ledger.add(each)
     send(ledger)
-    assert {fate for _, fate in ledger.died()} == {Fate.AGAIN}
+    assert {fate for _, fate in ledger.died(outside=False)} == {Fate.AGAIN}
     chat = entry(9, Class.FOREGROUND)
     ledger.add(chat)
     assert send(ledger) == [entries[0], chat]
@@ -62,7 +62,7 @@ def test_an_answer_under_way_is_lost_and_one_not_begun_is_not(shown: bool, cance
     send(ledger)
     chat.cancelled = cancelled
     chat.task.record.shown_times += [1.0] * shown
-    assert ledger.died() == [(chat, fate)]
+    assert ledger.died(outside=False) == [(chat, fate)]
 
 
 @settings(max_examples=200)
@@ -73,6 +73,16 @@ def test_a_task_that_kills_is_found_and_nobody_else_is_blamed(
     ended, deaths = run_all(classes, {poison}, turns)
     assert {number for number, blamed in ended.items() if blamed} == {poison} & set(ended)
     assert deaths == (3 if poison < len(classes) else 0)
+
+
+def test_somebody_who_kills_must_do_so_more_often() -> None:
+    ledger, document = Ledger(RUNNING), entry(0)
+    ledger.add(document)
+    fates = []
+    for _ in range(6):
+        send(ledger)
+        fates += [fate for _, fate in ledger.died(outside=True)]
+    assert fates == [Fate.AGAIN] * 5 + [Fate.BLAMED]
 
 
 @settings(max_examples=200)
@@ -110,7 +120,7 @@ def run_all(classes: list[Class], poison: set[int], turns: st.DataObject) -> tup
         if any(each.number in poison for each in running):
             deaths += 1
             given_to_worker = []
-            for each, fate in ledger.died():
+            for each, fate in ledger.died(outside=False):
                 if fate is Fate.BLAMED:
                     ledger.remove(each)
                     ended[each.number] = True
