@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 from types import TracebackType
 from typing import Any
 
@@ -22,7 +23,7 @@ from dlfp_edge.worker.ledger import Entry, Fate, Ledger
 from dlfp_edge.worker.link import Ending, Link, ProcessLink, SocketLink
 from dlfp_edge.worker.loop import Loop
 from dlfp_edge.worker.messages import CAPABILITIES, OPTIONS, RECORD, SETTINGS, SNAPSHOT, SPEC, add_part, shifted
-from dlfp_edge.worker.protocol import Message
+from dlfp_edge.worker.protocol import Message, ProtocolError
 from dlfp_edge.worker.replies import Replies
 from dlfp_edge.worker.supervisor import Death, Supervisor
 from dlfp_edge.worker.tokenizer import Ask, WorkerTokenizer
@@ -150,7 +151,7 @@ class WorkerEngine:
     ) -> Task:
         """Queue a task and return its handle; arguments and errors as for `Engine.submit`.
 
-        Callbacks run in a thread of this engine.
+        Callbacks run in a thread of this engine, which also starts workers: they should return at once.
         """
         if not isinstance(spec.task_class, Class):
             raise UsageError(f"task_class is {spec.task_class!r}: give a dlfp_edge.Class")
@@ -172,9 +173,8 @@ class WorkerEngine:
             with self._lock:
                 self._ledger.remove(entry)
             raise UsageError(reply["error"])
-        if spec.deadline_s is not None:
-            request_id, due = task.request_id, task.arrived + spec.deadline_s
-            self._loop.call_at(due, lambda: self._expire(request_id))
+        if (due := _deadline(task)) < inf:
+            self._loop.call_at(due, lambda: self._expire(task.request_id))
         return task
 
     def check(self, spec: TaskSpec) -> None:
@@ -199,7 +199,18 @@ class WorkerEngine:
             last = SNAPSHOT.decode(reply["value"])
             self._last = replace(last, now=last.now + self._supervisor.offset_s)
             return self._with_own(self._last)
-        return self._with_own(replace(self._last, now=self.clock.now(), foreground_running=0, background_running=0))
+        if self.is_up:
+            return self._with_own(self._last)
+        idle = replace(
+            self._last,
+            now=self.clock.now(),
+            foreground_running=0,
+            foreground_queued=0,
+            background_running=0,
+            background_queued=0,
+            kv_used=0,
+        )
+        return self._with_own(idle)
 
     def close(self) -> None:
         """Cancel what is left, so that every record ends, and end the worker. Safe to repeat."""
@@ -271,6 +282,8 @@ class WorkerEngine:
         elif message["kind"] == "finished":
             self.runtime.tokenizer.learn(message["bytes"])
             self._finished(message["task"], RECORD.decode(message["part"]))
+        else:
+            raise ProtocolError(f"a message of the unknown kind '{message['kind'][:40]}'")
 
     def replied(self, message: Message) -> None:
         """An answer somebody waits for, or no longer: then a refused task ends with the reason."""
@@ -427,16 +440,23 @@ class WorkerEngine:
         self._supervisor.close(CLOSE_S)
 
     def _ask(self, what: str, fields: dict[str, Any]) -> Any:
-        """The worker's answer, from the next one if this one dies. Raises the error it says, or EngineClosed."""
+        """The worker's answer, from the next one if this one dies. Raises the error it says, or EngineClosed.
+
+        A callback cannot wait for the next worker, because it keeps the thread that starts it.
+        """
+        in_callback = self._thread is threading.current_thread()
         while True:
-            self._open.wait()
-            reply = self._ask_now(what, fields, None)
+            if not in_callback:
+                self._open.wait()
+            reply = self._ask_now(what, fields, REPLY_S if in_callback else None)
             if reply is not None and "error" in reply:
                 raise UsageError(reply["error"])
             if reply is not None:
                 return reply["value"]
-            if self._thread is threading.current_thread() or (self._closing and self._link is None):
+            if self._closing and self._link is None:
                 raise self._closed()
+            if in_callback:
+                raise DlfpError("the worker is being started again: do this in a thread of your own, not in a callback")
 
     def _ask_now(self, what: str, fields: dict[str, Any], timeout_s: float | None) -> Message | None:
         """The worker's answer; None where there is none, or it goes or does not answer in time."""
@@ -473,7 +493,9 @@ class WorkerEngine:
 
 
 def _deadline(task: Task) -> float:
-    return float("inf") if task.spec.deadline_s is None else task.arrived + task.spec.deadline_s
+    """When a task is to end; never for one whose deadline is no number, which the worker refuses."""
+    deadline_s = task.spec.deadline_s
+    return task.arrived + deadline_s if isinstance(deadline_s, int | float) else inf
 
 
 def _total(settings: Settings) -> int:

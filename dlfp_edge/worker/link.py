@@ -94,14 +94,16 @@ class Link:
 
 
 class ProcessLink(Link):
-    """A worker started by this process, spoken to over its stdin and stdout.
+    """A worker started by this process, spoken to over its stdin and stdout, which finds the modules this one finds.
 
     Start it from a thread that lives as long as the worker shall: on Linux the worker dies with the thread.
     """
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "dlfp_edge.cli.main", "worker", "--parent", str(os.getpid())]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment()
+        )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         super().__init__(Wire(self._process.stdout, self._process.stdin))  # type: ignore[arg-type]
@@ -153,6 +155,12 @@ class SocketLink(Link):
     def _end(self) -> Ending:
         self._socket.close()
         return Ending("the connection ended")
+
+
+def _environment() -> dict[str, str]:
+    """This process's, with its module search path; what lies in the current folder is not searched besides."""
+    path = [folder or os.getcwd() for folder in sys.path] + [os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
 
 def _how(code: int) -> Ending:

@@ -91,6 +91,8 @@ class Supervisor:
         self._silent = 0
         self._closing = False
         self._up = False
+        self._was_up = False
+        self._busy = False
 
     def start(self) -> None:
         """Start a worker; `up` follows, or `gone`."""
@@ -99,9 +101,12 @@ class Supervisor:
         try:
             link = self._connect()
         except (OSError, DlfpError) as error:
-            self._died(Ending(f"it could not be started: {error}"))
+            if not self._was_up:
+                self._end(RuntimeFailure(str(error)))
+            else:
+                self._died(Ending(str(error)), loading=False)
             return
-        self.link, self._silent = link, 0
+        self.link, self._silent, self._busy = link, 0, False
         link.start(lambda message: self._received(link, message))
         self._greeted_at = self._clock.now()
         link.post("hello", **hello(), **self._greeting)
@@ -122,10 +127,13 @@ class Supervisor:
         self._loop.call_at(self._clock.now() + patience_s, lambda: link.kill("it did not close"))
 
     def _received(self, link: Link, message: Message | None) -> None:
-        if message is not None and message["kind"] in ("accepted", "refused", "answer"):
-            self._owner.replied(message)
-        else:
+        if message is None or message["kind"] not in ("accepted", "refused", "answer"):
             self._loop.post(lambda: self._handle(link, message))
+            return
+        try:
+            self._owner.replied(message)
+        except (KeyError, TypeError) as error:
+            link.kill(f"it sent a message that cannot be read: {error!r}")
 
     def _handle(self, link: Link, message: Message | None) -> None:
         if link is not self.link:
@@ -154,7 +162,8 @@ class Supervisor:
             self._owner.told(message)
 
     def _ready(self, message: Message) -> None:
-        self._up, self._loading_deaths = True, 0
+        self._up = self._was_up = True
+        self._loading_deaths = 0
         self._opening["load"]["known"] = message["capabilities"]
         if self.deaths:
             self.deaths[-1].ready, self.deaths[-1].load_s = self._clock.now(), float(message["load_s"])
@@ -167,6 +176,7 @@ class Supervisor:
         elif message["blame"] == "protocol":
             self._end(RuntimeFailure(message["error"]))
         else:
+            self._busy = message["blame"] == "busy"
             link.kill(message["error"])
 
     def _hung_up(self, link: Link) -> None:
@@ -176,11 +186,12 @@ class Supervisor:
         if self._closing:
             self._end(None)
         else:
-            self._died(ending)
+            self._died(ending, loading=not self._up and not (self._busy and self._was_up))
 
-    def _died(self, ending: Ending) -> None:
+    def _died(self, ending: Ending, *, loading: bool) -> None:
+        """A worker has gone, or is not to be had; `loading` says that it died over the model."""
         self._in_a_row += 1
-        self._loading_deaths += not self._up
+        self._loading_deaths += loading
         self._up = False
         self.deaths.append(Death(ending.how, self._clock.now()))
         if self._in_a_row >= MOST_DEATHS or self._loading_deaths >= MOST_LOADING_DEATHS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +144,14 @@ def test_missing_default_model_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(MissingExtra, match=r"--model FILE.gguf"):
         provider.default_model()
+
+
+def test_what_an_earlier_load_measured_is_taken_instead_of_a_probe(tiny_model: Path) -> None:
+    unprobed = provider.load(load_options(tiny_model))
+    found = replace(unprobed.capabilities, decode_threads=2, decode_s_by_threads={1: 0.5, 2: 0.25})
+    unprobed.close()
+    again = provider.load(replace(load_options(tiny_model, probe="on"), known=found))
+    assert again.capabilities.decode_s_by_threads == {1: 0.5, 2: 0.25}
+    assert again.capabilities.decode_threads == 2
+    assert again.describe()["probe"] is None
+    again.close()

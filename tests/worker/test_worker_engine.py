@@ -262,6 +262,13 @@ def test_a_task_that_kills_every_worker_is_ended_and_the_others_complete(
     assert len(edge.engine.deaths) == 3  # type: ignore[attr-defined]
 
 
+def test_the_next_worker_is_told_what_the_first_one_measured(worker: OpenWorker) -> None:
+    edge = worker()
+    assert edge.runtime.describe()["known"] is False
+    kill(edge)
+    assert edge.runtime.describe()["known"] is True
+
+
 def test_a_crash_leaves_its_last_words(worker: OpenWorker) -> None:
     edge = worker()
     edge.submit([unruly.SEGFAULT], max_tokens=3).wait(60)

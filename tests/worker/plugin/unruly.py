@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from dlfp_edge.clock import SystemClock
 from dlfp_edge.runtime import Lane, LaneSpec, LoadOptions, Runtime, Step
@@ -47,6 +48,13 @@ DEEDS: dict[int, Callable[[], object]] = {
 
 
 class UnrulyRuntime(SimulatedRuntime):
+    """A runtime that says whether it was told what an earlier load had found."""
+
+    known = False
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "known": self.known}
+
     def open_lane(self, spec: LaneSpec) -> Lane:
         lane = super().open_lane(spec)
         submit = lane.submit
@@ -71,7 +79,9 @@ class UnrulyProvider:
             time.sleep(0.01)
         if "dies" in given and Path(given["dies"]).exists():
             _die_loading()
-        return UnrulyRuntime(mode=given.get("mode", "lanes"), clock=SystemClock())
+        runtime = UnrulyRuntime(mode=given.get("mode", "lanes"), clock=SystemClock())
+        runtime.known = options.known == runtime.capabilities
+        return runtime
 
 
 provider = UnrulyProvider()
