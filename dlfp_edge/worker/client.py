@@ -208,6 +208,7 @@ class WorkerEngine:
             foreground_queued=0,
             background_running=0,
             background_queued=0,
+            paused=0,
             kv_used=0,
         )
         return self._with_own(idle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -208,7 +209,8 @@ def test_fronts_use_a_listening_worker_one_after_another(tmp_path: Path, monkeyp
             assert second.submit("three", max_tokens=3).wait(60).finish is Finish.LENGTH
             with socket.socket(socket.AF_UNIX) as stranger:
                 stranger.connect(str(path))
-                stranger.sendall(b"hello?")
+                with contextlib.suppress(OSError):  # it may have hung up already
+                    stranger.sendall(b"hello?")
             assert second.submit("four", max_tokens=3).wait(60).finish is Finish.LENGTH
     assert not path.exists()
 
