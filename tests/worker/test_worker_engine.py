@@ -338,6 +338,18 @@ def test_text_is_encoded_by_the_next_worker(worker: OpenWorker, gate: Path) -> N
     assert found == [list(b"abc")]
 
 
+def test_a_question_the_dead_worker_had_goes_to_the_next(worker: OpenWorker) -> None:
+    edge = worker()
+    os.kill(pid_of(edge), signal.SIGSTOP)
+    found: list[list[int]] = []
+    asking = threading.Thread(target=lambda: found.append(edge.runtime.tokenizer.encode("abc")))
+    asking.start()
+    until(lambda: edge.engine._replies._waiting)  # type: ignore[attr-defined]
+    kill(edge)
+    asking.join(60)
+    assert found == [list(b"abc")]
+
+
 def test_cancels_and_deadlines_of_what_the_dead_worker_had(worker: OpenWorker, gate: Path) -> None:
     edge = worker(runtime_options={"gate": str(gate)})
     edge.engine.hold_background(True)

@@ -23,6 +23,7 @@ def entry(number: int, task_class: Class = Class.BACKGROUND) -> Entry:
 def send(ledger: Ledger) -> list[Entry]:
     sent = ledger.to_send()
     for each in sent:
+        assert not each.sent, "nothing goes there twice"
         ledger.sent(each)
     return sent
 

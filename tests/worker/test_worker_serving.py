@@ -160,7 +160,6 @@ def test_a_worker_dies_with_its_parent_though_its_stdin_stays_open(tmp_path: Pat
         with subprocess.Popen([sys.executable, "-c", starts], stdout=subprocess.PIPE, text=True) as parent:
             assert parent.stdout is not None
             worker = psutil.Process(int(parent.stdout.readline()))
-            os.write(kept_open, encode_frame("hello", **hello()))
             until(lambda: worker.num_threads() and b"libc" in Path(f"/proc/{worker.pid}/maps").read_bytes())
             until(lambda: _dies_with_parent(worker))
             parent.kill()
