@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ from dlfp_edge.worker.tokenizer import Ask, WorkerTokenizer
 
 REPLY_S = 2.0
 """How long a caller is kept for a worker that does not answer; a request it got is then in its queue unconfirmed."""
+
+_log = logging.getLogger(__name__)
 
 CLOSE_S = 10.0
 """How long a worker may take to end what it has."""
@@ -210,6 +213,7 @@ class WorkerEngine:
             background_queued=0,
             paused=0,
             kv_used=0,
+            stuck=(),
         )
         return self._with_own(idle)
 
@@ -491,6 +495,7 @@ class WorkerEngine:
     def _say(self, message: str) -> None:
         if message not in self.messages and len(self.messages) < MOST_MESSAGES:
             self.messages.append(message)
+            _log.warning("%s", message)
 
 
 def _deadline(task: Task) -> float:

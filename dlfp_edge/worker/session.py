@@ -17,7 +17,7 @@ from pydantic_core import to_jsonable_python
 from dlfp_edge.engine import Engine
 from dlfp_edge.errors import DlfpError, EngineClosed, UsageError
 from dlfp_edge.handle import Task
-from dlfp_edge.plugins import detect_device, runtime_names, runtime_provider
+from dlfp_edge.plugins import detect_device, load, runtime_names
 from dlfp_edge.runtime import Runtime
 from dlfp_edge.task import Class, TaskRecord
 from dlfp_edge.worker.messages import CAPABILITIES, OPTIONS, SETTINGS, SNAPSHOT, SPEC
@@ -131,7 +131,7 @@ class Session:
     def _load_engine(self, message: Message) -> None:
         topology = detect_device().cpu()
         options = replace(OPTIONS.decode(message["load"]), cpus=topology.usable, cpu_limit=topology.limit)
-        runtime = runtime_provider(str(message["runtime"])).load(options)
+        runtime = load(str(message["runtime"]), options)
         try:
             if runtime.clock.name == "virtual":
                 raise UsageError("a worker needs real time: give the simulated runtime the option clock=real")
