@@ -29,10 +29,10 @@ from dlfp_edge.worker.replies import Replies
 from dlfp_edge.worker.supervisor import Death, Supervisor
 from dlfp_edge.worker.tokenizer import Ask, WorkerTokenizer
 
+_log = logging.getLogger(__name__)
+
 REPLY_S = 2.0
 """How long a caller is kept for a worker that does not answer; a request it got is then in its queue unconfirmed."""
-
-_log = logging.getLogger(__name__)
 
 CLOSE_S = 10.0
 """How long a worker may take to end what it has."""
@@ -158,11 +158,10 @@ class WorkerEngine:
         """
         if not isinstance(spec.task_class, Class):
             raise UsageError(f"task_class is {spec.task_class!r}: give a dlfp_edge.Class")
+        entry = self._entry(spec, arrived, on_token, on_finish)
+        task = entry.task
         with self._lock:
-            if self._closing:
-                raise self._closed()
-            entry = self._enter(spec, arrived, on_token, on_finish)
-            task = entry.task
+            self._enter(entry)
             waits = self._replies.expect(task.request_id)
             if self._link is not None and entry in self._ledger.to_send():
                 try:
@@ -315,14 +314,21 @@ class WorkerEngine:
 
     # --- tasks ---------------------------------------------------------------------------------------------------
 
-    def _enter(
+    def _enter(self, entry: Entry) -> None:
+        """Take a task, if its class has room. Called with the lock held."""
+        if self._closing:
+            raise self._closed()
+        task_class = entry.task.task_class
+        most = self._settings.queue_limit + self._running[task_class]
+        if self._ledger.count(task_class) >= most:
+            raise QueueFull(
+                f"{most} {task_class.value} tasks run or wait already, the limit: try again when some are done"
+            )
+        self._ledger.add(entry)
+
+    def _entry(
         self, spec: TaskSpec, arrived: float | None, on_token: OnToken | None, on_finish: OnFinish | None
     ) -> Entry:
-        most = self._settings.queue_limit + self._running[spec.task_class]
-        if self._ledger.count(spec.task_class) >= most:
-            raise QueueFull(
-                f"{most} {spec.task_class.value} tasks run or wait already, the limit: try again when some are done"
-            )
         number = next(self._ids)
         record = TaskRecord(
             request_id=f"{spec.task_class.value[:1]}{number}",
@@ -332,10 +338,11 @@ class WorkerEngine:
             arrived=self.clock.now() if arrived is None else arrived,
             pace=spec.pace,
         )
-        task = Task(spec, record, self.runtime.tokenizer, self._cancel, on_token, on_finish)
-        entry = Entry(number, task)
-        self._ledger.add(entry)
-        return entry
+        try:
+            return Entry(number, Task(spec, record, self.runtime.tokenizer, self._cancel, on_token, on_finish))
+        except (TypeError, ValueError, LookupError, OverflowError) as error:
+            self.check(spec)
+            raise UsageError(f"a task that cannot be read ({error}): give token ids of this model") from None
 
     def _send(self, link: Link, entry: Entry) -> None:
         """Give the worker a task. Raises UsageError for one that is too large to send."""

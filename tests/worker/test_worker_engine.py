@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -116,6 +117,19 @@ def test_tokens_reach_callbacks_in_order_and_a_callback_may_submit(worker: OpenW
     assert seen == list(range(10))
 
 
+def test_stop_strings_and_log_probabilities_travel(worker: OpenWorker) -> None:
+    asked = TaskSpec((1, 2, 3), max_tokens=12, sampling=Sampling(ignore_eos=True, logprobs=2))
+    edge = worker()
+    whole = edge.engine.submit(asked)
+    assert len(whole.wait(60).logprobs) == 12
+    stop = whole.record.pieces[5].strip()
+    for task_class in Class:
+        cut = edge.engine.submit(replace(asked, task_class=task_class, stop=(stop,)))
+        assert (cut.wait(60).finish, cut.record.stop_string) == (Finish.STOP, stop)
+        assert cut.text == whole.text.partition(stop)[0] == "".join(token.text for token in cut)
+        assert cut.record.logprobs == whole.record.logprobs[:6]
+
+
 def test_a_callback_that_raises_is_said_and_stops_nobody(worker: OpenWorker) -> None:
     edge = worker()
     bad = edge.engine.submit(TaskSpec((1, 2), max_tokens=3, sampling=ENDLESS), on_token=lambda record, index: 1 / 0)  # type: ignore[arg-type, func-returns-value]
@@ -129,6 +143,9 @@ def test_a_callback_that_raises_is_said_and_stops_nobody(worker: OpenWorker) -> 
     [
         (TaskSpec(()), "empty"),
         (TaskSpec((1, 5000)), "outside 0..999"),
+        (TaskSpec((1, 2**40)), "outside 0..999"),
+        (TaskSpec((1, 2), stop=("",)), "stop string"),
+        (TaskSpec((1, 2), sampling=Sampling(logit_bias={5000: 1})), "logit_bias holds a token id outside"),
         (TaskSpec((1,) * 50_000), "--ctx"),
         (TaskSpec((1, 2), max_tokens="many"), "max_tokens is 'many'"),  # type: ignore[arg-type]
         (TaskSpec((1, 2), "chat"), "task_class is 'chat'"),  # type: ignore[arg-type]
