@@ -264,7 +264,7 @@ def restarts(
     known_runtime(runtime)
     existing_model(model)
     with output_directory(out), progress_bar() as progress:
-        report = measure(runtime, model, kills, progress)
+        report = measure(runtime, model_file(runtime, model), kills, progress)
         _deliver(report, out, as_json)
     if report.facts["broken"]:
         raise typer.Exit(1)

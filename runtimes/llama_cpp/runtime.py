@@ -96,7 +96,7 @@ class LlamaRuntime:
         self._probed: ProbeResult | None = None
         self._single_threads: int | None = None
         if options.known is not None:
-            self.capabilities = dataclasses.replace(options.known, context=self._most_cells())
+            self.capabilities = options.known
         elif wants_probe(options):
             try:
                 self._probe()
