@@ -13,6 +13,7 @@ from dlfp_edge.clock import Clock
 from dlfp_edge.engine import Engine
 from dlfp_edge.errors import UsageError
 from dlfp_edge.given import check_text
+from dlfp_edge.grammar import schema_grammar
 from dlfp_edge.handle import Task
 from dlfp_edge.model_reference import local_model
 from dlfp_edge.plugins import detect_device, load, runtime_provider
@@ -82,6 +83,7 @@ class Edge:
         temperature: float = 0.0,
         seed: int | None = None,
         sampling: Sampling | None = None,
+        json_schema: dict[str, Any] | bool | str | None = None,
         pace: float | None = None,
         deadline_s: float | None = None,
         stop: str | Sequence[str] = (),
@@ -90,13 +92,19 @@ class Edge:
 
         The answer ends before the first place where a string of `stop` stands in its text.
 
+        `json_schema` (a schema or its JSON text; {} for any JSON) makes the answer JSON that validates against it, even
+        where `max_tokens` cuts it, though not where a stop string does. A keyword that cannot be enforced is refused.
+
         Raises UsageError for a task that could never run, QueueFull when too many wait, EngineClosed after `close`.
         """
+        sampling = sampling or Sampling(temperature=temperature, seed=seed)
+        if json_schema is not None:
+            sampling = _within(sampling, json_schema)
         spec = TaskSpec(
             prompt=self._ids(prompt),
             task_class=self._class(task_class),
             max_tokens=max_tokens,
-            sampling=sampling or Sampling(temperature=temperature, seed=seed),
+            sampling=sampling,
             pace=pace,
             deadline_s=deadline_s,
             stop=_strings(stop),
@@ -211,6 +219,13 @@ def _isolated(load: LoadOptions, settings: Settings, runtime: str, address: str 
         load = replace(load, model=load.model.absolute())  # a worker may be elsewhere, and this process may move
     engine = WorkerEngine(load, settings, runtime=runtime, address=where, secret=os.environ.get(SECRET))
     return Edge(engine.runtime, engine)
+
+
+def _within(sampling: Sampling, json_schema: dict[str, Any] | bool | str) -> Sampling:
+    """The sampling with the schema's grammar."""
+    if sampling.grammar is not None:
+        raise UsageError("both json_schema and a grammar are given: give one of them")
+    return replace(sampling, grammar=schema_grammar(json_schema))
 
 
 def _are_ids(prompt: object) -> bool:

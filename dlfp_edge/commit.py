@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dlfp_edge.control import Observation, Update
 from dlfp_edge.lane_state import Flight, LaneState
 from dlfp_edge.running import Running
-from dlfp_edge.runtime import Logprobs, StepResult
+from dlfp_edge.runtime import NOT_CHOSEN, Logprobs, StepResult
 from dlfp_edge.state import State
 from dlfp_edge.task import Finish
 from dlfp_edge.trace import SegmentTrace, StepRecord
@@ -158,16 +158,29 @@ class Committer:
     def _accept(self, running: Running, token: int, logprobs: Logprobs | None, at: float) -> None:
         if running.ended:
             return
+        spec, structured = running.task.spec, running.task.structured
+        left = spec.max_tokens - len(running.task.record.output_token_ids)
+        if structured is not None:
+            tokens, finish = structured.follow(token, left)
+        elif running.task.is_end(token) and not spec.sampling.ignore_eos:
+            tokens, finish = [token], Finish.STOP
+        else:
+            tokens, finish = [token], Finish.LENGTH if left <= 1 else None
+        if logprobs is not None and tokens != [token]:
+            logprobs = NOT_CHOSEN
+        if any(self._deliver(running, each, logprobs, at) for each in tokens):
+            finish = Finish.STOP  # at a stop string; what was to come after it is not delivered
+        if finish is not None:
+            self._state.finish_running(running, finish, at)
+
+    def _deliver(self, running: Running, token: int, logprobs: Logprobs | None, at: float) -> bool:
+        """Whether the token completes a stop string."""
         contended = self._state.background_seen >= running.last_token_at
         running.tokens.append(token)
         running.last_token_at = at
         if logprobs is not None:
             running.task.record.logprobs.append(logprobs)
-        stops = self._state.delivery.token(running, token, at, contended=contended)
-        if stops or (running.task.is_end(token) and not running.task.spec.sampling.ignore_eos):
-            self._state.finish_running(running, Finish.STOP, at)
-        elif len(running.task.record.output_token_ids) >= running.task.spec.max_tokens:
-            self._state.finish_running(running, Finish.LENGTH, at)
+        return self._state.delivery.token(running, token, at, contended=contended)
 
     def _embed(self, running: Running, hidden: npt.NDArray[np.float32], at: float) -> None:
         embedding = running.pool(hidden)

@@ -20,6 +20,7 @@ from dlfp_edge.delivery import Delivery
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.errors import EngineClosed, RuntimeFailure, UsageError
 from dlfp_edge.given import YEAR_S, check_number, check_stop
+from dlfp_edge.grammar import compile_grammar
 from dlfp_edge.handle import Task
 from dlfp_edge.lane_state import LaneState
 from dlfp_edge.placement import open_lanes
@@ -30,6 +31,7 @@ from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.starter import Starter
 from dlfp_edge.state import State
 from dlfp_edge.stopper import Stopper
+from dlfp_edge.structured import check_fits
 from dlfp_edge.task import Class, Finish, OnFinish, OnToken, TaskRecord, TaskSpec
 from dlfp_edge.trace import Counters, Snapshot, StepRecord
 from dlfp_edge.watchdog import Watchdog
@@ -156,6 +158,8 @@ class Engine:
             check_number("pace", spec.pace, 1 / YEAR_S, 1e9)
         if spec.deadline_s is not None:
             check_number("deadline_s", spec.deadline_s, -YEAR_S, YEAR_S)
+        if spec.sampling.grammar is not None and not spec.embed:
+            check_fits(compile_grammar(spec.sampling.grammar), self.runtime.tokenizer, spec.max_tokens)
 
     def call_at(self, when: float, action: Callable[[], None]) -> None:
         """Run `action` in the engine's thread when its clock reads `when`."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from dlfp_edge.errors import DlfpError
 from dlfp_edge.runtime import Tokenizer
+from dlfp_edge.structured import Structured
 from dlfp_edge.task import Class, Finish, OnFinish, OnToken, TaskRecord, TaskSpec
 from dlfp_edge.text import AnswerText
 
@@ -28,7 +29,10 @@ class Token(NamedTuple):
 
 
 class Task:
-    """One submitted task. Its tokens can be iterated by any number of readers, in threads or coroutines."""
+    """One submitted task. Its tokens can be iterated by any number of readers, in threads or coroutines.
+
+    `structured` follows an answer that must keep to a grammar; the engine's.
+    """
 
     def __init__(
         self,
@@ -42,6 +46,7 @@ class Task:
         self.spec = spec
         self.prompt_ids = np.array(spec.prompt, np.int32)
         self.record = record
+        self.structured = Structured.of(None if spec.embed else spec.sampling.grammar, tokenizer)
         self._tokenizer = tokenizer
         self._cancel = cancel
         self._on_token = on_token

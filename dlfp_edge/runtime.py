@@ -22,6 +22,7 @@ import numpy.typing as npt
 from dlfp_edge.clock import Clock
 from dlfp_edge.errors import UsageError
 from dlfp_edge.given import check_number
+from dlfp_edge.grammar import compile_grammar
 from dlfp_edge.model_reference import HubModel
 
 PREVIOUS = -1
@@ -94,6 +95,10 @@ class Logprobs:
     top: tuple[tuple[int, float], ...]
 
 
+NOT_CHOSEN = Logprobs(0.0, ())
+"""That of a token the model was not asked about: one of the end that a grammar gives an answer cut short."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How the tokens of one sequence are chosen. `temperature` 0 is greedy, and then the other filters do nothing.
@@ -102,7 +107,12 @@ class Sampling:
     end-of-generation token, `min_tokens` those among the first so many tokens. `logit_bias` adds to the logits of token
     ids before anything else looks at them; -100 forbids a token outright, 100 outweighs what any model says. `logprobs`
     asks for the log-probability of each token and of so many of the likeliest ones, by the model alone: before bias,
-    forbidden tokens and temperature.
+    forbidden tokens, grammar and temperature.
+
+    `grammar` (GBNF, beginning with the rule `root`) is what the answer must follow, to its end: an answer that
+    `max_tokens` cuts ends with the shortest end of its text, the tokens of which nobody chose (`NOT_CHOSEN`). A grammar
+    comes before what forbids tokens: one that can only end has ended, whatever `ignore_eos` and `min_tokens` say, and
+    forbidden tokens are said where it allows no others, and in the end that `max_tokens` forces.
     """
 
     temperature: float = 0.0
@@ -115,6 +125,7 @@ class Sampling:
     min_tokens: int = 0
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     logprobs: int | None = None
+    grammar: str | None = None
 
     def __post_init__(self) -> None:
         """Raises UsageError for what no sampler can apply."""
@@ -129,6 +140,10 @@ class Sampling:
         if self.logprobs is not None:
             check_number("logprobs", self.logprobs, 0, MOST_LOGPROBS, whole=True)
         self._check_bias()
+        if self.grammar is not None:
+            if not isinstance(self.grammar, str):
+                raise UsageError(f"grammar is {self.grammar!r}: give the text of one")
+            compile_grammar(self.grammar)
 
     def _check_bias(self) -> None:
         if not isinstance(self.logit_bias, Mapping):
@@ -335,6 +350,13 @@ class Tokenizer(Protocol):
 
     def token_bytes(self, token: int) -> bytes:
         """The UTF-8 bytes a token stands for; may be part of a character. Empty for control tokens."""
+        ...
+
+    def spell(self, data: bytes) -> list[int]:
+        """Token ids that stand for exactly these bytes, not more of them than bytes; characters may be cut.
+
+        Raises UsageError where the vocabulary cannot spell every text.
+        """
         ...
 
     def is_end(self, token: int) -> bool:

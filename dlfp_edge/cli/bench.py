@@ -270,6 +270,23 @@ def restarts(
         raise typer.Exit(1)
 
 
+@app.command()
+def schemas(
+    count: Annotated[int, typer.Option(help="How many of the hundred schemas.", max=100)] = 100,
+    model: ModelOption = None,
+    runtime: RuntimeOption = _LLAMA,
+    out: OutOption = _OUT,
+    as_json: JsonOption = False,
+) -> None:
+    """Whether answers keep to JSON schemas at every length, and what choosing tokens within a grammar costs."""
+    from dlfp_edge.bench.schemas import schemas as measure
+
+    at_least_one(count, "--count")
+    with _loaded(runtime, model, out) as loaded, progress_bar() as progress:
+        report = measure(loaded, count, progress)
+    _deliver(report, out, as_json)
+
+
 @contextmanager
 def _loaded(name: str, model: str | None, out: Path, exact: bool = False) -> Iterator[Runtime]:
     from dlfp_edge.bench.loading import load_runtime

@@ -78,6 +78,17 @@ def run(
             metavar="TEXT", help="End a foreground answer before this text. Repeatable.", rich_help_panel=_WORK
         ),
     ] = None,
+    json_schema: Annotated[
+        str | None,
+        typer.Option(
+            help="Answer the prompts in JSON that validates against this schema: its text, or @FILE.",
+            rich_help_panel=_WORK,
+        ),
+    ] = None,
+    grammar: Annotated[
+        str | None,
+        typer.Option(help="Answer the prompts within this grammar (GBNF): its text, or @FILE.", rich_help_panel=_WORK),
+    ] = None,
     pace: Annotated[
         str | None,
         typer.Option(
@@ -183,9 +194,10 @@ def run(
 
     Ctrl-C (or SIGTERM) ends a run in order and still writes its summary; a second one stops at once.
     """
-    from dlfp_edge.cli.asked import asked_workload
+    from dlfp_edge.cli.asked import asked_grammar, asked_workload
 
-    asked = asked_workload(workload, foreground or [], background or [], background_prompt, stop or [])
+    followed = asked_grammar(json_schema, grammar)
+    asked = asked_workload(workload, foreground or [], background or [], background_prompt, stop or [], followed)
     if pace is not None:
         asked = asked.paced(options.parse_pace(pace))
     options.parse_positive(str(scale), "--scale")

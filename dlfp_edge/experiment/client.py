@@ -99,9 +99,8 @@ class StreamClient:
         """Raises UsageError, naming the text or stream, where the target could never run one of its prompts."""
         for number in range(max(1, len(self.stream.texts))):
             index, client = divmod(number, self.stream.clients or 1)
-            spec = self._longest(self._spec(client, index))
             try:
-                self._target.check(spec)
+                self._target.check(self._longest(self._spec(client, index)))
             except UsageError as error:
                 name = self._prompts(client, index).name
                 raise UsageError(f"{name or f'stream {self.stream.name!r}'}: {error}") from None
@@ -186,6 +185,7 @@ class StreamClient:
                 repeat_penalty=stream.repeat_penalty,
                 seed=self._seed,
                 ignore_eos=stream.runs_past_end,
+                grammar=stream.grammar,
             ),
             pace=stream.pace,
             deadline_s=stream.deadline_s,

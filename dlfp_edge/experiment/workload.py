@@ -38,8 +38,8 @@ class Stream(BaseModel):
     first `shared_prefix_tokens`), or text files (`texts`, taken in turn, each after the text of `instruction`). Paths
     are relative to the workload's file. With `turns` each client holds conversations: its first prompt begins one, and
     each of the next `turns` - 1 is all that was said so far and `prompt_tokens` more. `deadline_s` counts from arrival,
-    `pace` is tokens/s shown to the reader. An answer ends before the first of the strings `stop`. At a `temperature`
-    above 0, the default, tokens are drawn by the run's seed.
+    `pace` is tokens/s shown to the reader. An answer ends before the first of the strings `stop` and follows `grammar`
+    (GBNF). At a `temperature` above 0, the default, tokens are drawn by the run's seed.
     """
 
     model_config = _STRICT
@@ -61,6 +61,7 @@ class Stream(BaseModel):
     stop: list[str] = Field(default_factory=list)
     temperature: float = Field(default=0.0, ge=0, le=100)
     repeat_penalty: float = Field(default=1.0, ge=0.01, le=100)
+    grammar: str | None = None
     pace: float | None = Field(default=None, gt=0)
     deadline_s: float | None = Field(default=None, gt=0)
 

@@ -208,6 +208,7 @@ class Session:
             "describe": lambda: to_jsonable_python(engine.runtime.describe()),
             "encode": lambda: engine.runtime.tokenizer.encode(str(message["text"])),
             "bytes": lambda: engine.runtime.tokenizer.token_bytes(int(message["token"])).decode("latin-1"),
+            "spell": lambda: engine.runtime.tokenizer.spell(str(message["data"]).encode("latin-1")),
             "check": lambda: engine.check(SPEC.decode(message["spec"])),
         }
         if what not in answers:

@@ -31,6 +31,10 @@ class WorkerTokenizer:
             known = self._bytes[token] = self._ask("bytes", {"token": token}).encode("latin-1")
         return known
 
+    def spell(self, data: bytes) -> list[int]:
+        """Token ids that stand for exactly these bytes. Raises UsageError where the vocabulary cannot spell them."""
+        return list(self._ask("spell", {"data": data.decode("latin-1")}))
+
     def is_end(self, token: int) -> bool:
         """Whether generation ends with this token."""
         return token in self._end_tokens

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from dlfp_edge.errors import RuntimeFailure, UsageError
 from dlfp_edge.runtime import LaneSpec
 
+from .draws import Logits
 from .library import AbortFlag, library
-from .sampler import Logits
 
 UBATCH = 512
 LARGEST_STEP = 2048

@@ -381,6 +381,8 @@ class LlamaLane:
             0 if error else self._keep_certain(segment, done[segment.sequence], lost) for segment in step.segments
         ]
         outputs = [Outputs() if segment.sequence in lost else done[segment.sequence] for segment in step.segments]
+        for segment, read in zip(step.segments, outputs, strict=True):
+            read.accept(self._samplers[segment.sequence])
         if error is None and consumed != [len(segment.tokens) for segment in step.segments] and not job.stop:
             error = f"llama.cpp could not execute the step in lane {self.spec.name}"
         for segment, count in zip(step.segments, consumed, strict=True):

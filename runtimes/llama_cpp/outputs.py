@@ -35,6 +35,11 @@ class Outputs:
         """Positions whose output is still to be read."""
         return [position for position in segment.outputs if position not in self._read]
 
+    def accept(self, sampler: Sampler) -> None:
+        """Tell the sampler that what it chose is certain."""
+        for position in sorted(self._choices):
+            sampler.accept(self._choices[position].token)
+
     def result(self, consumed: int, completed: float) -> SegmentResult:
         """The segment's result, of which `consumed` tokens are certain."""
         tokens = {position: choice.token for position, choice in self._choices.items()}

@@ -225,7 +225,8 @@ class LlamaRuntime:
             self.messages.append(message)
 
     def _sampler(self, sampling: Sampling) -> Sampler:
-        return Sampler(sampling, self.tokenizer.vocabulary, self._end_tokens)
+        pieces = None if sampling.grammar is None else self._llama_tokenizer.pieces
+        return Sampler(sampling, self.tokenizer.vocabulary, self._end_tokens, pieces)
 
     def _probe(self) -> None:
         """Measure, and enter what was found. With flash attention on everywhere decodes have one thread count."""

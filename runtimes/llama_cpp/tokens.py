@@ -6,12 +6,13 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from dlfp_edge.errors import EngineClosed, UsageError
 
 from .library import library
+from .pieces import Pieces
 
 _NO_VOCABULARY = 0
 _CACHED_PIECES = 1 << 16
@@ -60,6 +61,26 @@ class LlamaTokenizer:
         """The UTF-8 bytes a token stands for; empty for control tokens and where the model has no tokenizer."""
         return self._piece(token) if self._has_text else b""
 
+    @cached_property
+    def pieces(self) -> Pieces:
+        """The text of every token. Looked up on first use, which takes half a second. Raises UsageError as `spell`."""
+        if not self._has_text:
+            raise UsageError(f"{self._model_name} has no tokenizer, so its answers cannot follow a grammar")
+        with self._using():
+            return Pieces(
+                [self._read_piece(token) for token in range(self.vocabulary)],
+                {token for token in range(self.vocabulary) if self._stands_for_a_byte(token)},
+                self.end_tokens,
+                self._model_name,
+            )
+
+    def spell(self, data: bytes) -> list[int]:
+        """Token ids that stand for exactly these bytes, the longest first.
+
+        Raises UsageError for a model without a tokenizer, or whose vocabulary cannot spell every text.
+        """
+        return self.pieces.spell(data)
+
     def is_end(self, token: int) -> bool:
         """Whether generation ends with this token."""
         return token in self.end_tokens
@@ -84,11 +105,17 @@ class LlamaTokenizer:
                 self._changed.notify_all()
 
     def _ask_piece(self, token: int) -> bytes:
-        size = 64
         with self._using():
-            while True:
-                buffer = ctypes.create_string_buffer(size)
-                found = self._api.llama_token_to_piece(self._vocab, token, buffer, size, 0, False)
-                if found >= 0:
-                    return buffer.raw[:found]
-                size = -found
+            return self._read_piece(token)
+
+    def _read_piece(self, token: int) -> bytes:
+        size = 64
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            found = self._api.llama_token_to_piece(self._vocab, token, buffer, size, 0, False)
+            if found >= 0:
+                return buffer.raw[:found]
+            size = -found
+
+    def _stands_for_a_byte(self, token: int) -> bool:
+        return bool(self._api.llama_vocab_get_attr(self._vocab, token) & self._api.LLAMA_TOKEN_ATTR_BYTE)

@@ -8,15 +8,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from dlfp_edge.grammar import Matcher
 from dlfp_edge.runtime import Logprobs
 
 from .choice import Chooser
-from .tokens import EMPTY_HISTORY, extend_history
+from .tokens import EMPTY_HISTORY, ByteTokenizer, extend_history
+
+_TOKENIZER = ByteTokenizer()
 
 
 @dataclass(slots=True)
 class _Sequence:
     chooser: Chooser
+    text: Matcher | None
     tokens: list[int] = field(default_factory=list)
     hashes: list[int] = field(default_factory=list)
     cells: list[int] = field(default_factory=list)
@@ -60,7 +64,7 @@ class KvCache:
 
     def open(self, sequence: int, chooser: Chooser) -> None:
         """Start an empty sequence."""
-        self._sequences[sequence] = _Sequence(chooser)
+        self._sequences[sequence] = _Sequence(chooser, chooser.start)
 
     def close(self, sequence: int) -> None:
         """Forget the sequence, if there is one."""
@@ -71,7 +75,7 @@ class KvCache:
     def adopt(self, sequence: int, chooser: Chooser) -> None:
         """Let another answer begin in the sequence."""
         held = self._sequences[sequence]
-        held.chooser, held.sampled, held.first_output = chooser, None, None
+        held.chooser, held.text, held.sampled, held.first_output = chooser, chooser.start, None, None
 
     def copy_out(self, sequence: int, start: int, end: int) -> Saved:
         """Copy cells [start, end)."""
@@ -97,7 +101,9 @@ class KvCache:
         held = self._sequences[sequence]
         if held.first_output is None:
             held.first_output = position
-        token = held.chooser.token(held.hashes[position], position - held.first_output)
+        token = held.chooser.token(held.hashes[position], position - held.first_output, held.text)
+        if held.text is not None:
+            held.text = held.text.after(_TOKENIZER.token_bytes(token))
         held.sampled = (position, token)
         return token
 

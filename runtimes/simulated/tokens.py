@@ -31,6 +31,9 @@ class ByteTokenizer:
             return bytes((token,))
         return b"" if token == END else b" w%d" % token
 
+    def spell(self, data: bytes) -> list[int]:
+        return list(data)
+
     def is_end(self, token: int) -> bool:
         return token == END
 
@@ -50,9 +53,13 @@ def drawn_number(history: int, salt: int) -> int:
     return ((history ^ salt) * _MULTIPLIER) & _MASK
 
 
+def ends(history: int, salt: int, probability: float) -> bool:
+    """Whether a history is one of those after which the end token follows."""
+    return (drawn_number(history, salt) & 0xFFFFF) < probability * 0x100000
+
+
 def next_token(history: int, salt: int, end_probability: float) -> int:
     """The token that follows a history: a word, or the end token with `end_probability`."""
-    mixed = drawn_number(history, salt)
-    if end_probability and (mixed & 0xFFFFF) < end_probability * 0x100000:
+    if ends(history, salt, end_probability):
         return END
-    return _FIRST_WORD + (mixed >> 32) % _WORDS
+    return _FIRST_WORD + (drawn_number(history, salt) >> 32) % _WORDS

@@ -53,6 +53,13 @@ def test_compare(cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "c" / "frontier.png").exists()
 
 
+def test_schemas(cli: Cli) -> None:
+    said = cli("bench", "schemas", "--runtime", "simulated", "--count", "8", "--json")
+    for row in json.loads(said.out)["rows"]:
+        assert row["answers"] == 8
+        assert row["hold"] == (0 if "no grammar" in row["max_tokens"] else 8)
+
+
 def test_busy_processes_end() -> None:
     import psutil
 

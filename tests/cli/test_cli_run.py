@@ -72,6 +72,35 @@ def test_an_answer_ends_before_a_stop_text(cli: Cli, tmp_path: Path) -> None:
     assert other["text"] == document["text"]
 
 
+@pytest.mark.parametrize("option", ["--json-schema", "--grammar"])
+def test_an_answer_in_a_grammar(cli: Cli, tmp_path: Path, option: str) -> None:
+    given = '{"enum": ["yes", "no"]}' if option == "--json-schema" else 'root ::= "\\"" ("yes" | "no") "\\""'
+    (tmp_path / "given").write_text(given)
+    for text in (given, "@given"):
+        said = cli("run", "--runtime", "simulated", "--foreground", "Is it open?", option, text, "--json")
+        [answer] = json.loads(said.out)["answers"]
+        assert json.loads(answer["text"]) in ("yes", "no")
+        assert answer["finish"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (("--json-schema", "{"), "json_schema is not JSON"),
+        (("--json-schema", '{"pattern": "x"}'), "'pattern' at #"),
+        (("--grammar", "root"), "grammar, line 1, column 5: expected ::="),
+        (("--grammar", "@none"), "cannot read none"),
+        (("--grammar", 'root ::= "a"', "--json-schema", "{}"), "give one of them"),
+        (("--grammar", 'root ::= "a"{400}'), "allow at least"),
+    ],
+)
+def test_a_grammar_that_cannot_work_is_refused(cli: Cli, more: tuple[str, ...], says: str) -> None:
+    said = cli("run", "--runtime", "simulated", "--foreground", "Hello", *more)
+    assert said.code == 2
+    assert says in said.err
+    assert cli("run", "demo", "--runtime", "simulated", "--json-schema", "{}").code == 2
+
+
 def test_a_file_may_have_any_name(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "instruction").write_text("abcdef")
     assert cli(RUN[0], *RUN[2:], "--background", "instruction", "--background-prompt", "Sum: ").code == 0

@@ -130,6 +130,16 @@ def test_stop_strings_and_log_probabilities_travel(worker: OpenWorker) -> None:
         assert cut.record.logprobs == whole.record.logprobs[:6]
 
 
+def test_answers_keep_to_a_schema(worker: OpenWorker) -> None:
+    edge = worker()
+    schema = {"const": "größe"}
+    task = edge.submit("x", json_schema=schema, max_tokens=9)
+    assert (task.wait(30).finish, task.text) == (Finish.STOP, '"größe"')
+    with pytest.raises(UsageError, match="the shortest text of the grammar takes 9"):
+        edge.submit("x", json_schema=schema, max_tokens=8)
+    assert edge.runtime.tokenizer.spell("größe".encode()) == list("größe".encode())
+
+
 def test_a_callback_that_raises_is_said_and_stops_nobody(worker: OpenWorker) -> None:
     edge = worker()
     bad = edge.engine.submit(TaskSpec((1, 2), max_tokens=3, sampling=ENDLESS), on_token=lambda record, index: 1 / 0)  # type: ignore[arg-type, func-returns-value]
