@@ -7,6 +7,9 @@ from dlfp_edge.runtime import Output, Segment, Step
 TILE_ROWS = 64
 """From this many tokens on, llama.cpp's flash attention on CPUs works in tiles of as many rows."""
 
+SHORT_ROWS = 7
+"""The most tokens of a call for which llama.cpp takes its kernels for short ones; what they say differs in bits."""
+
 MOST_FOREIGN_CELLS = 512
 """How many cells of other sequences a tile may have to go through before a pass of their own is cheaper for them.
 
@@ -20,9 +23,10 @@ def parts(step: Step, *, exact: bool, flash_attention: bool) -> list[Step]:
 
     Apart where output must not depend on the make-up of a step: where sequences have KV streams of their own, llama.cpp
     cuts a batch into runs of equal length a sequence. Beside a decode that leaves a prefill's first token alone, and
-    beside another prefill a rest of any length; runs that short take another kernel and change the output. And apart
-    where flash attention would go through many cells of other sequences. What is to be embedded is a call of its own
-    too: llama.cpp gives hidden states of every token of a call or of none.
+    beside another prefill a rest of any length; runs that short take another kernel and change the output, as do decodes
+    so many at once that theirs is the other one. And apart where flash attention would go through many cells of other
+    sequences. What is to be embedded is a call of its own too: llama.cpp gives hidden states of every token of a call
+    or of none.
     """
     embedded = tuple(segment for segment in step.segments if embeds(segment))
     if embedded and len(embedded) < len(step.segments):
@@ -31,9 +35,11 @@ def parts(step: Step, *, exact: bool, flash_attention: bool) -> list[Step]:
         return [part for half in halves for part in parts(half, exact=exact, flash_attention=flash_attention)]
     if not (exact or (flash_attention and _crowded(step))):
         return [step]
-    decodes = tuple(segment for segment in step.segments if len(segment.tokens) == 1)
+    decodes = [segment for segment in step.segments if len(segment.tokens) == 1]
+    most = SHORT_ROWS if exact else len(decodes) or 1
+    groups = [tuple(decodes[start : start + most]) for start in range(0, len(decodes), most)]
     prefills = [(segment,) for segment in step.segments if len(segment.tokens) > 1]
-    return [Step(part, step.threads) for part in ([decodes] if decodes else []) + prefills]
+    return [Step(part, step.threads) for part in groups + prefills]
 
 
 def embeds(segment: Segment) -> bool:
