@@ -70,7 +70,8 @@ class Starter:
             return True
         works = self._works(lane, runnable, now)
         decoders = sum(1 for work in works if work.foreground and work.decode and work.due)
-        target_s = self._target_s(lane, max(decoders, 1))
+        prompts = any(work.foreground and not work.decode for work in works)
+        target_s = self._target_s(lane, max(decoders, 1), sharing=prompts)
         budget = self._budget(lane, works, decoders, target_s, now)
         limits = self._limits(lane, runnable, budget, now)
         step_plan = plan(works, limits)
@@ -143,9 +144,9 @@ class Starter:
             return max(SLICE_S / 4, (target_s - lane.cost.decode_s(decoders)) / 2)
         return SLICE_S if self._state.lanes.foreground.count(Class.FOREGROUND) else IDLE_SLICE_S
 
-    def _target_s(self, lane: LaneState, decoders: int) -> float | None:
+    def _target_s(self, lane: LaneState, decoders: int, *, sharing: bool = False) -> float | None:
         """The longest gap to aim at. Readers at a pace see none of a gap well below it, so that is their least."""
-        target_s = self._state.targets.target(decoders)
+        target_s = self._state.targets.target(decoders, sharing=sharing)
         paces = [running.task.spec.pace for running in lane.running if running.foreground]
         if target_s is None or not paces or not all(paces):
             return target_s

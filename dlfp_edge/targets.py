@@ -20,6 +20,7 @@ class Targets:
         self.decode_only = DecodeOnly(capabilities.best_decode_s)
         self._absolute_s = settings.target_itl_s
         self._slowdown = settings.slowdown or SLOWDOWN[placement]
+        self._sharing = settings.slowdown or SLOWDOWN[Placement.SHARED]
         self._say = say
         self._told = False
 
@@ -28,11 +29,14 @@ class Targets:
         alone_s, target_s = self.decode_only.estimate(decoders), self.target(decoders)
         return alone_s is None or target_s is None or alone_s <= target_s
 
-    def target(self, decoders: int) -> float | None:
-        """Seconds; None while nothing has been measured and no absolute target was given."""
+    def target(self, decoders: int, *, sharing: bool = False) -> float | None:
+        """Seconds; None while nothing has been measured and no absolute target was given.
+
+        `sharing` is for a step in which somebody's prompt goes by: it takes longer whatever the placement.
+        """
         alone_s = self.decode_only.estimate(decoders)
         if self._absolute_s is None:
-            return None if alone_s is None else self._slowdown * alone_s
+            return None if alone_s is None else (self._sharing if sharing else self._slowdown) * alone_s
         if not self._told and alone_s is not None and self._absolute_s < alone_s:
             self._told = True
             self._say(

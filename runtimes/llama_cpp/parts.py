@@ -23,10 +23,9 @@ def parts(step: Step, *, exact: bool, flash_attention: bool) -> list[Step]:
 
     Apart where output must not depend on the make-up of a step: where sequences have KV streams of their own, llama.cpp
     cuts a batch into runs of equal length a sequence. Beside a decode that leaves a prefill's first token alone, and
-    beside another prefill a rest of any length; runs that short take another kernel and change the output, as do decodes
-    so many at once that theirs is the other one. And apart where flash attention would go through many cells of other
-    sequences. What is to be embedded is a call of its own too: llama.cpp gives hidden states of every token of a call
-    or of none.
+    beside another prefill a rest of any length; runs that short take another kernel and change the output, and so do
+    decodes that are too many for it. And apart where flash attention would go through many cells of other sequences.
+    What is to be embedded is a call of its own too: llama.cpp gives hidden states of every token of a call or of none.
     """
     embedded = tuple(segment for segment in step.segments if embeds(segment))
     if embedded and len(embedded) < len(step.segments):

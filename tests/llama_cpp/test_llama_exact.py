@@ -86,3 +86,29 @@ def test_interrupted_and_resumed_is_as_if_nothing_had_happened(
             resumed = run_step(exact_runtime, lane, *rests)
             tokens |= {rest.sequence: next_token(resumed, index) for index, rest in enumerate(rests)}
         assert tokens == expected
+
+
+def test_many_decodes_at_once_say_what_each_says_alone(exact_runtime: Runtime, open_lane: OpenLane) -> None:
+    """So many that llama.cpp would take another kernel for them than for a few."""
+    count, words = 9, 16
+    lane = open_lane(exact_runtime, sequences=count, context=count * 256)
+    prompts = [exact_runtime.tokenizer.encode(f"Chapter {n}. The road to the {n}th village led") for n in range(count)]
+
+    def start(sequence: int) -> int:
+        lane.open(sequence, Sampling(ignore_eos=True))
+        return next_token(run_step(exact_runtime, lane, segment(sequence, 0, prompts[sequence])))
+
+    alone = {}
+    for n, prompt in enumerate(prompts):
+        said = [start(n)]
+        for index in range(words):
+            said.append(next_token(run_step(exact_runtime, lane, segment(n, len(prompt) + index, [said[-1]]))))
+        alone[n] = said
+        lane.close(n)
+    together = {n: [start(n)] for n in range(count)}
+    for index in range(words):
+        steps = [segment(n, len(prompts[n]) + index, [together[n][-1]]) for n in range(count)]
+        result = run_step(exact_runtime, lane, *steps)
+        for n in range(count):
+            together[n].append(next_token(result, n))
+    assert together == alone

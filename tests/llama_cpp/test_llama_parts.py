@@ -40,6 +40,8 @@ def test_flash_attention_wants_crowded_steps_apart(
 
 def test_exact_output_wants_them_apart_always() -> None:
     assert counts(parts(step((5, 1), (0, 12), (7, 1)), exact=True, flash_attention=False)) == [[1, 1], [12]]
+    many = step(*[(n, 1) for n in range(9)], (0, 12))
+    assert counts(parts(many, exact=True, flash_attention=False)) == [[1] * 7, [1] * 2, [12]]
 
 
 @given(
