@@ -83,6 +83,7 @@ class Floor:
             busy_s = service_s * background_tokens / total_tokens
             self._steps.append((completed, busy_s))
             self._busy_s += busy_s
+        self._forget(completed)
 
     def owed(self, now: float, *, waiting: bool) -> bool:
         """Whether background work has waited for a whole window and got less than its floor in it."""
@@ -91,9 +92,13 @@ class Floor:
             return False
         if self._waiting_since is None:
             self._waiting_since = now
+        self._forget(now)
+        return now - self._waiting_since >= FLOOR_WINDOW_S and self._busy_s < FLOOR_SHARE * FLOOR_WINDOW_S
+
+    def _forget(self, now: float) -> None:
+        """Drop what lies before the window."""
         while self._steps and self._steps[0][0] < now - FLOOR_WINDOW_S:
             self._busy_s -= self._steps.popleft()[1]
-        return now - self._waiting_since >= FLOOR_WINDOW_S and self._busy_s < FLOOR_SHARE * FLOOR_WINDOW_S
 
 
 class SoloHold:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlfp_edge.background import Floor
 from dlfp_edge.schedule import Limits, Work, plan
 
 
@@ -96,3 +97,12 @@ def test_background_alone_fills_a_whole_tile_and_every_decode_rides_along() -> N
     assert step is not None
     assert step.total == 128
     assert len(step.parts) == 4
+
+
+def test_the_floor_remembers_its_window_alone() -> None:
+    """Also where nobody asks what is owed, as in lanes: hours of steps must not pile up."""
+    floor = Floor()
+    for step in range(20_000):
+        floor.observe(0.1 * step, 0.1, 1, 1)
+    assert len(floor._steps) <= 102
+    assert not floor.owed(2000.0, waiting=True)
