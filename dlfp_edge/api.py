@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from dlfp_edge.clock import Clock
 from dlfp_edge.engine import Engine
 from dlfp_edge.errors import UsageError
-from dlfp_edge.given import check_text
+from dlfp_edge.given import check_number, check_text
 from dlfp_edge.grammar import schema_grammar
 from dlfp_edge.handle import Task
 from dlfp_edge.model_reference import local_model
@@ -110,6 +110,20 @@ class Edge:
             stop=_strings(stop),
         )
         return self.engine.submit(spec)
+
+    def answers(self, prompt: str | Sequence[int], n: int, *, seed: int | None = None, **options: Any) -> list[Task]:
+        """Queue `n` answers to one prompt, which is computed once; `options` and errors as for `submit`.
+
+        With a `seed` the answers have this one and those after it. At a temperature of 0 all would be the same.
+        """
+        check_number("n", n, 1, 1000, whole=True)
+        sampling: Sampling | None = options.pop("sampling", None)
+        tasks = []
+        for number in range(n):
+            chosen = None if seed is None else seed + number
+            drawn = sampling if sampling is None or chosen is None else replace(sampling, seed=chosen)
+            tasks.append(self.submit(prompt, seed=chosen, sampling=drawn, **options))
+        return tasks
 
     def embed(
         self,

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlfp_edge import UsageError, open_engine
 from dlfp_edge.engine import Engine
 from dlfp_edge.handle import Task
 from dlfp_edge.runtime import Sampling
@@ -81,6 +82,20 @@ def test_one_prompt_answered_several_times_is_computed_once(mode: str) -> None:
     for task in tasks:
         assert task.record.output_token_ids == answer_alone(task.spec, 0, 0.0)
     engine.close()
+
+
+def test_several_answers_from_the_api() -> None:
+    with open_engine(runtime="simulated") as edge:
+        tasks = edge.answers([5] * 300, 3, seed=1, temperature=1.0, max_tokens=12)
+        for task in tasks:
+            task.wait(20)
+        assert [task.spec.sampling.seed for task in tasks] == [1, 2, 3]
+        assert len({tuple(task.record.output_token_ids) for task in tasks}) == 3
+        given = edge.answers([5] * 300, 2, seed=8, sampling=Sampling(temperature=0.5), max_tokens=2)
+        assert [task.spec.sampling.temperature for task in given] == [0.5, 0.5]
+        assert [task.spec.sampling.seed for task in given] == [8, 9]
+        with pytest.raises(UsageError, match="n is 0"):
+            edge.answers([5], 0)
 
 
 def test_nobody_who_is_watching_waits_for_a_document_that_begins_the_same() -> None:
