@@ -110,6 +110,7 @@ class SoloHold:
     DECODES = 8
     EVERY_S = 10.0
     LARGEST_SHARE = 0.01
+    LONGEST_S = 3.0
 
     def __init__(self) -> None:
         self._left = 0
@@ -125,6 +126,11 @@ class SoloHold:
         """Begin a hold, unless the last one was too recent."""
         if not self._left and now >= self._next:
             self._left, self._began = self.DECODES, now
+
+    def expire(self, now: float) -> None:
+        """End a hold that has lasted too long: who was to be measured has gone, or decodes too seldom."""
+        if self._left and now - self._began > self.LONGEST_S:
+            self.stop(now)
 
     def decoded(self, now: float) -> None:
         """One uncontended decode-only step has completed."""

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dlfp_edge.control import Observation, Update
 from dlfp_edge.lane_state import Flight, LaneState
+from dlfp_edge.pauses import Activity
 from dlfp_edge.running import Running
 from dlfp_edge.runtime import NOT_CHOSEN, Logprobs, StepResult
 from dlfp_edge.state import State
@@ -130,6 +131,8 @@ class Committer:
         self._state.note_background(result.completed)
         for (running, segment, decode), part in zip(flight.parts, result.segments, strict=True):
             running.settle(segment, part.consumed)
+            if part.consumed:
+                running.failures = 0
             if not running.foreground and part.consumed:
                 self._state.background_progress = result.completed
                 self._state.background_prompt_tokens += 0 if decode else part.consumed
@@ -151,9 +154,14 @@ class Committer:
     def _lengthen_rest(self, lane: LaneState, running: Running) -> None:
         """Give back cells where an interruption left less of a prompt than the shortest chunk the runtime may have."""
         keep = max(0, len(running.tokens) - self._state.caps.min_chunk)
-        if running.in_flight == 0 and not running.ended and self._state.caps.min_chunk > 1 and running.computed > keep:
-            lane.lane.truncate(running.sequence, keep)
-            running.computed = running.planned = keep
+        short = running.in_flight == 0 and not running.ended and running.computed > keep
+        if self._state.caps.min_chunk <= 1 or not short:
+            return
+        if running.task.spec.embed:  # hidden states of what is given back are counted already
+            keep = 0
+            running.restart()
+        lane.lane.truncate(running.sequence, keep)
+        running.computed = running.planned = keep
 
     def _accept(self, running: Running, token: int, logprobs: Logprobs | None, at: float) -> None:
         if running.ended:
@@ -193,6 +201,8 @@ class Committer:
         for running in lane.running:
             if running.sequence in sequences:
                 running.restart()
+                if running.active and not running.in_flight and not running.ended:
+                    running.activity = Activity.PAUSED  # what it shared is gone too: it needs more cells than before
 
     def _suspect(self, lane: LaneState, flight: Flight, result: StepResult) -> None:
         """A step was refused whole: run its tasks one at a time, and end the one that fails alone."""

@@ -293,7 +293,8 @@ class Engine:
             lane = self._state.lane_of(task_class)
             # Who had to leave comes before who has not been there yet, and in one lane foreground before background.
             if self._state.pressure.resume(lane, task_class):
-                admitted |= self._admit_waiting(lane, task_class, now)
+                started = self._admit_waiting(lane, task_class, now)
+                admitted |= started and task_class is Class.BACKGROUND
                 if not self._makes_way(lane, task_class):
                     continue
             if self._state.shared:

@@ -61,7 +61,10 @@ class Flight:
 
 @dataclass(slots=True)
 class LaneState:
-    """A lane and all the engine knows of it. `limits` is how many tasks of each class it may run at once."""
+    """A lane and all the engine knows of it. `limits` is how many tasks of each class it may run at once.
+
+    `most_tasks` is how many of both.
+    """
 
     lane: Lane
     controller: Controller
@@ -69,6 +72,7 @@ class LaneState:
     cost: Cost
     sequences: Sequences
     cells: int
+    most_tasks: int
     running: list[Running] = field(default_factory=list)
     in_flight: deque[Flight] = field(default_factory=deque)
     copy_speed: CopySpeed = field(default_factory=CopySpeed)
@@ -88,7 +92,11 @@ class LaneState:
 
     def has_place(self, task_class: Class) -> bool:
         """Whether a task of the class could have a sequence."""
-        return self.count(task_class) < self.limits[task_class] and self.sequences.available
+        return (
+            self.count(task_class) < self.limits[task_class]
+            and len(self.running) < self.most_tasks
+            and self.sequences.available
+        )
 
     def place(self, task: Task) -> Match | None:
         """What a task that can start now would start from; None where it must wait.
@@ -143,6 +151,8 @@ class LaneState:
     def admit(self, task: Task, match: Match, now: float) -> Running:
         """Give the task a sequence. An error leaves the lane as it was."""
         running = Running(task, self.sequences.take(task, match, now), match.length)
+        if match.rest is not None and running.sequence == match.rest.sequence:
+            running.forked = 0  # taken over, not shared
         self.running.append(running)
         task.record.started = now
         task.record.cached_prompt_tokens = match.length
@@ -160,7 +170,9 @@ class LaneState:
         return self.count(Class.BACKGROUND) > 0
 
 
-def lane_state(lane: Lane, capabilities: Capabilities, controller: Controller, limits: dict[Class, int]) -> LaneState:
+def lane_state(
+    lane: Lane, capabilities: Capabilities, controller: Controller, limits: dict[Class, int], most_tasks: int
+) -> LaneState:
     """Wrap a lane just opened."""
     prefill_s = 1 / capabilities.prefill_tokens_per_s if capabilities.prefill_tokens_per_s else None
     return LaneState(
@@ -170,4 +182,5 @@ def lane_state(lane: Lane, capabilities: Capabilities, controller: Controller, l
         cost=Cost(capabilities.decode_s, prefill_s, batched=capabilities.batched),
         sequences=Sequences(lane, lane.spec.sequences, capabilities),
         cells=lane.spec.context,
+        most_tasks=most_tasks,
     )

@@ -71,8 +71,8 @@ def _two(runtime: Runtime, settings: Settings) -> Lanes:
     counts = (settings.foreground_sequences, settings.background_sequences)
     return Lanes(
         Placement.LANES,
-        lane_state(first, caps, chunk, {Class.FOREGROUND: counts[0], Class.BACKGROUND: 0}),
-        lane_state(second, caps, share, {Class.FOREGROUND: 0, Class.BACKGROUND: counts[1]}),
+        lane_state(first, caps, chunk, {Class.FOREGROUND: counts[0], Class.BACKGROUND: 0}, counts[0]),
+        lane_state(second, caps, share, {Class.FOREGROUND: 0, Class.BACKGROUND: counts[1]}, counts[1]),
     )
 
 
@@ -84,7 +84,7 @@ def _one(runtime: Runtime, settings: Settings) -> Lanes:
     limits = {Class.FOREGROUND: settings.foreground_sequences, Class.BACKGROUND: settings.background_sequences}
     if settings.single_class:
         limits = dict.fromkeys(Class, sequences)
-    state = lane_state(lane, runtime.capabilities, controller, limits)
+    state = lane_state(lane, runtime.capabilities, controller, limits, sequences)
     return Lanes(Placement.SHARED, state, state)
 
 

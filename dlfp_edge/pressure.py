@@ -15,6 +15,7 @@ from dlfp_edge.lane_state import LaneState
 from dlfp_edge.pauses import Activity, Slice
 from dlfp_edge.running import Running
 from dlfp_edge.runtime import Capabilities, StepResult, Transfer
+from dlfp_edge.sequences import NOTHING
 from dlfp_edge.task import Class
 from dlfp_edge.trace import Counters
 
@@ -43,7 +44,10 @@ class Pressure:
         """
         if not lane.has_place(task.task_class):
             return False
-        cells = lane.need(task)
+        match = NOTHING if task.spec.embed else lane.sequences.match(task, lane.running)
+        if lane.sequences.coming(task, lane.running, match):
+            return False
+        cells = lane.need(task, match)
         if lane.lacking(cells, soon=True) <= 0:
             return any(running.activity is Activity.LEAVING for running in lane.running)
         movable = [r for r in lane.running if not r.foreground and r.active and self._can_leave(lane, r)]

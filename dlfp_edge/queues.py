@@ -25,7 +25,7 @@ class Waiting(Protocol):
 T = TypeVar("T", bound=Waiting)
 Place = TypeVar("Place")
 
-LOOKAHEAD = 32
+LOOKAHEAD = 8
 """How many tasks are tried at a time: what each needs takes some microseconds to find out."""
 
 

@@ -103,7 +103,8 @@ class Running:
         """Account for a segment that has come back."""
         self.in_flight -= 1
         self.outputs_in_flight -= len(segment.outputs)
-        self.computed = segment.start + consumed
+        if segment.start <= self.computed:  # else the cells before it were lost meanwhile, and it with them
+            self.computed = segment.start + consumed
         if self.in_flight == 0:
             self.planned = self.computed
 

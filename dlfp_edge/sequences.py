@@ -83,6 +83,8 @@ class Sequences:
         for other in running if self._waits and not task.spec.embed else ():
             if other.ended or other.task.task_class is not task.task_class or not other.active:
                 continue
+            if other.task.spec.embed:
+                continue  # it leaves nothing
             length = self._usable(task, other.task.prompt_ids, len(other.task.prompt_ids))
             if length >= match.length + SHORTEST and (other.computed < length or other.in_flight):
                 return True
@@ -91,7 +93,8 @@ class Sequences:
     def take(self, task: Task, match: Match, now: float) -> int:
         """Give the task a sequence that holds what was matched. An error leaves everything as it was."""
         rest, sampling = match.rest, task.spec.sampling
-        if rest is not None and (not self._fork or match.length == len(rest.tokens)):
+        alone = not self._free and len(self._rests) == 1
+        if rest is not None and (not self._fork or match.length == len(rest.tokens) or alone):
             self._lane.adopt(rest.sequence, sampling)
             self._rests.remove(rest)
             self._lane.truncate(rest.sequence, match.length)

@@ -53,6 +53,7 @@ class Starter:
     def start_steps(self, now: float) -> None:
         """Submit to every lane what it can run now."""
         self._state.note_background(now)
+        self._state.solo.expire(now)
         self._pin_background()
         for lane in self._state.lanes.all:
             self._state.pressure.grow(lane)
@@ -166,8 +167,10 @@ class Starter:
         """Tasks with something to plan, foreground first; a suspect of a failed step runs alone."""
         ready = [running for running in lane.running if _can_run(running)]
         lane.suspects = [running for running in lane.suspects if not running.ended]
-        if lane.suspects:
-            return [running for running in ready if running is lane.suspects[0]]
+        suspects = [running for running in lane.suspects if running in ready and not self._is_held(running)]
+        if suspects:
+            return suspects[:1]
+        ready = [running for running in ready if running not in lane.suspects]
         if self._state.settings.single_class:
             return ready
         ready.sort(key=lambda running: not running.foreground)
@@ -184,6 +187,10 @@ class Starter:
             if work.remaining:
                 works.append(work)
         return works
+
+    def _is_held(self, running: Running) -> bool:
+        """Whether the task is background work that is held."""
+        return not running.foreground and (self._state.held or self._state.solo.active)
 
     def _work(self, lane: LaneState, running: Running, now: float) -> Work:
         foreground = running.foreground or self._state.settings.single_class

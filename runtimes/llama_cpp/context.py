@@ -189,9 +189,11 @@ class Context:
         llama.cpp writes out whole sequences, so the part becomes one for a moment. That moves nothing.
         """
         self._api.llama_memory_seq_cp(self._memory, sequence, self._spare, start, end)
-        data = np.empty(self._api.llama_state_seq_get_size(self.pointer, self._spare), np.uint8)
-        written = self._api.llama_state_seq_get_data(self.pointer, _bytes(data), data.nbytes, self._spare)
-        self.clear(self._spare)
+        try:
+            data = np.empty(self._api.llama_state_seq_get_size(self.pointer, self._spare), np.uint8)
+            written = self._api.llama_state_seq_get_data(self.pointer, _bytes(data), data.nbytes, self._spare)
+        finally:
+            self.clear(self._spare)
         if written != data.nbytes:
             raise RuntimeFailure(f"llama.cpp wrote {written} of {data.nbytes} bytes of a sequence's state")
         return Saved(data)

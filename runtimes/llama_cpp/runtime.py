@@ -254,7 +254,7 @@ class LlamaRuntime:
             lanes=1 if self._on_gpu else 2,
             batched=True,
             depth=1,
-            sequences=int(library().llama_max_parallel_sequences()),
+            sequences=int(library().llama_max_parallel_sequences()) - 1,
             context=MOST_CELLS,
             sequence_context=self._model.trained_context,
             largest_step=LARGEST_STEP,
