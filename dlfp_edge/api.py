@@ -62,6 +62,8 @@ class TaskEngine(Protocol):
 
     def hold_background(self, held: bool) -> None: ...
 
+    def forget_prefixes(self) -> None: ...
+
     def snapshot(self) -> Snapshot: ...
 
     def close(self) -> None: ...
@@ -98,6 +100,8 @@ class Edge:
         Raises UsageError for a task that could never run, QueueFull when too many wait, EngineClosed after `close`.
         """
         sampling = sampling or Sampling(temperature=temperature, seed=seed)
+        if not isinstance(sampling, Sampling):
+            raise UsageError(f"sampling is {sampling!r}: give a dlfp_edge.Sampling")
         if json_schema is not None:
             sampling = _within(sampling, json_schema)
         spec = TaskSpec(
@@ -117,12 +121,21 @@ class Edge:
         With a `seed` the answers have this one and those after it. At a temperature of 0 all would be the same.
         """
         check_number("n", n, 1, 1000, whole=True)
-        sampling: Sampling | None = options.pop("sampling", None)
-        tasks = []
-        for number in range(n):
-            chosen = None if seed is None else seed + number
-            drawn = sampling if sampling is None or chosen is None else replace(sampling, seed=chosen)
-            tasks.append(self.submit(prompt, seed=chosen, sampling=drawn, **options))
+        sampling = options.pop("sampling", None)
+        if sampling is None:
+            sampling = Sampling(temperature=options.pop("temperature", 0.0), seed=seed)
+        if not isinstance(sampling, Sampling):
+            raise UsageError(f"sampling is {sampling!r}: give a dlfp_edge.Sampling")
+        first = sampling.seed if seed is None else Sampling(seed=seed).seed
+        tasks: list[Task] = []
+        try:
+            for number in range(n):
+                drawn = sampling if first is None else replace(sampling, seed=first + number)
+                tasks.append(self.submit(prompt, sampling=drawn, **options))
+        except BaseException:  # whoever gets no handle could not cancel what is queued already
+            for task in tasks:
+                task.cancel()
+            raise
         return tasks
 
     def embed(

@@ -108,13 +108,13 @@ class Running:
         if self.in_flight == 0:
             self.planned = self.computed
 
-    def pool(self, hidden: npt.NDArray[np.float32]) -> list[float] | None:
+    def pool(self, hidden: npt.NDArray[np.float32]) -> tuple[float, ...] | None:
         """Add hidden states of a text to embed; the embedding, of length 1, once they are all there."""
         self.pooled = hidden.copy() if self.pooled is None else self.pooled + hidden
         if self.computed < len(self.tokens):
             return None
         length = float(np.linalg.norm(self.pooled))
-        return [float(value) for value in self.pooled / (length or 1.0)]
+        return tuple(float(value) for value in self.pooled / (length or 1.0))
 
     def restart(self) -> None:
         """The sequence's KV cells are gone: compute them again, output so far included."""

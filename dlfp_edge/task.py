@@ -72,7 +72,7 @@ class TaskRecord:
     started: float | None = None
     cached_prompt_tokens: int = 0
     pauses: int = 0
-    embedding: list[float] | None = None
+    embedding: tuple[float, ...] | None = None
     output_token_ids: list[int] = field(default_factory=list)
     token_times: list[float] = field(default_factory=list)
     shown_times: list[float] = field(default_factory=list)

@@ -187,6 +187,12 @@ class WorkerEngine:
         """Run `action` in this engine's thread when its clock reads `when`."""
         self._loop.call_at(when, action)
 
+    def forget_prefixes(self) -> None:
+        """Drop the KV cells that ended tasks have left for prompts that begin the same."""
+        with self._lock:
+            if self._link is not None:
+                self._link.post("forget")
+
     def hold_background(self, held: bool) -> None:
         """Start no step of background work while held, by this worker or the next; a step that runs is let finish."""
         with self._lock:

@@ -96,6 +96,7 @@ class Session:
             "submit": self._submit,
             "cancel": self._cancel,
             "hold": self._hold,
+            "forget": self._forget,
             "ask": self._ask,
             "ping": self._ping,
         }
@@ -190,6 +191,10 @@ class Session:
 
     def _hold(self, message: Message) -> None:
         self._opened()[0].hold_background(bool(message["held"]))
+
+    def _forget(self, message: Message) -> None:
+        if self._engine is not None:  # one that is still being opened keeps nothing
+            self._engine.forget_prefixes()
 
     def _ping(self, message: Message) -> None:
         """Answer from the engine's own thread, if it is there: one that hangs must not look alive."""

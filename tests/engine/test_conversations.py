@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlfp_edge import UsageError, open_engine
+from dlfp_edge import QueueFull, UsageError, open_engine
 from dlfp_edge.engine import Engine
 from dlfp_edge.handle import Task
 from dlfp_edge.runtime import Sampling
 from dlfp_edge.runtimes.simulated import MODES, SimulatedRuntime
 from dlfp_edge.settings import Placement, Settings
-from dlfp_edge.task import Class, TaskSpec
+from dlfp_edge.task import Class, Finish, TaskSpec
 
 from .driver import answer_alone
 
@@ -165,3 +165,20 @@ def test_conversations_that_branch_give_the_tokens_of_fresh_ones(mode: str, data
     engine.run_until(lambda: engine.snapshot().kv_used == 0)
     assert engine.snapshot().kv_used == 0
     engine.close()
+
+
+def test_answers_that_do_not_all_fit_the_queue_are_not_left_without_a_handle() -> None:
+    with open_engine(runtime="simulated") as edge:
+        edge.engine.hold_background(True)
+        first = edge.answers([5, 6, 7], 900, task_class="background", max_tokens=2)
+        with pytest.raises(QueueFull):
+            edge.answers([5, 6, 7], 900, task_class="background", max_tokens=2)
+        for task in first:
+            task.cancel()
+        assert all(task.wait(20).finish is Finish.CANCELLED for task in first)
+        assert edge.engine.snapshot().background_queued == 0, "an answer nobody can cancel was left"
+        edge.engine.hold_background(False)
+        with pytest.raises(UsageError, match="seed"):
+            edge.answers([5], 2, seed="a")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="sampling"):
+            edge.answers([5], 2, sampling={"temperature": 1})

@@ -27,7 +27,7 @@ def _text(salt: int, length: int, task_class: Class = Class.FOREGROUND) -> TaskS
     return TaskSpec(tuple((salt * 37 + i * 7) % 250 for i in range(length)), task_class, max_tokens=1, embed=True)
 
 
-def _embedding(spec: TaskSpec) -> list[float]:
+def _embedding(spec: TaskSpec) -> tuple[float, ...]:
     engine = _engine("batched")
     task = engine.submit(spec)
     engine.run_until(lambda: task.done)

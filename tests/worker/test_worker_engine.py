@@ -497,3 +497,22 @@ def test_threads_and_descriptors_do_not_grow_with_restarts(worker: OpenWorker) -
     until(lambda: held() <= before or held() == after)
     assert after <= before
     assert detect_device().cpu().limit >= 1
+
+
+def test_a_text_embedded_by_a_worker(worker: OpenWorker) -> None:
+    edge = worker("simulated", runtime_options={"clock": "real"})
+    record = edge.embed([5] * 100).wait(30)
+    assert record.finish is Finish.STOP, record.error
+    assert record.embedding is not None
+    assert sum(value * value for value in record.embedding) == pytest.approx(1.0, abs=1e-5)
+    assert edge.submit([1, 2, 3], max_tokens=4, sampling=ENDLESS).wait(30).finish is Finish.LENGTH
+
+
+def test_a_worker_forgets_what_was_said(worker: OpenWorker) -> None:
+    edge = worker("simulated", runtime_options={"clock": "real"})
+    cached = []
+    for forget in (False, False, True):
+        if forget:
+            edge.engine.forget_prefixes()
+        cached.append(edge.submit([7] * 60, max_tokens=4, sampling=ENDLESS).wait(30).cached_prompt_tokens)
+    assert cached == [0, 59, 0]
