@@ -17,7 +17,7 @@ from dlfp_edge.grammar import schema_grammar
 from dlfp_edge.handle import Task
 from dlfp_edge.model_reference import local_model
 from dlfp_edge.plugins import detect_device, load, runtime_provider
-from dlfp_edge.runtime import LoadOptions, Sampling, Tokenizer
+from dlfp_edge.runtime import LoadOptions, Sampling, Tokenizer, check_sampling
 from dlfp_edge.settings import Placement, Settings, parse_setting
 from dlfp_edge.task import Class, OnFinish, OnToken, TaskSpec
 from dlfp_edge.trace import Snapshot
@@ -100,8 +100,7 @@ class Edge:
         Raises UsageError for a task that could never run, QueueFull when too many wait, EngineClosed after `close`.
         """
         sampling = sampling or Sampling(temperature=temperature, seed=seed)
-        if not isinstance(sampling, Sampling):
-            raise UsageError(f"sampling is {sampling!r}: give a dlfp_edge.Sampling")
+        check_sampling(sampling)
         if json_schema is not None:
             sampling = _within(sampling, json_schema)
         spec = TaskSpec(
@@ -124,8 +123,7 @@ class Edge:
         sampling = options.pop("sampling", None)
         if sampling is None:
             sampling = Sampling(temperature=options.pop("temperature", 0.0), seed=seed)
-        if not isinstance(sampling, Sampling):
-            raise UsageError(f"sampling is {sampling!r}: give a dlfp_edge.Sampling")
+        check_sampling(sampling)
         first = sampling.seed if seed is None else Sampling(seed=seed).seed
         tasks: list[Task] = []
         try:

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from dlfp_edge.control import Observation, Update
 from dlfp_edge.lane_state import Flight, LaneState
-from dlfp_edge.pauses import Activity
 from dlfp_edge.running import Running
 from dlfp_edge.runtime import NOT_CHOSEN, Logprobs, StepResult
 from dlfp_edge.state import State
@@ -200,9 +199,10 @@ class Committer:
         lane.sequences.forget(sequences)
         for running in lane.running:
             if running.sequence in sequences:
-                running.restart()
                 if running.active and not running.in_flight and not running.ended:
-                    running.activity = Activity.PAUSED  # what it shared is gone too: it needs more cells than before
+                    running.put_off()  # what it shared is gone too: it needs more cells than before
+                else:
+                    running.restart()
 
     def _suspect(self, lane: LaneState, flight: Flight, result: StepResult) -> None:
         """A step was refused whole: run its tasks one at a time, and end the one that fails alone."""

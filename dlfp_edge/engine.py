@@ -26,7 +26,7 @@ from dlfp_edge.lane_state import LaneState
 from dlfp_edge.placement import open_lanes
 from dlfp_edge.queues import Queues
 from dlfp_edge.running import most_cells
-from dlfp_edge.runtime import Pooling, Runtime, Sampling
+from dlfp_edge.runtime import Pooling, Runtime, check_sampling
 from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.starter import Starter
 from dlfp_edge.state import State
@@ -133,8 +133,7 @@ class Engine:
         if not 0 <= min(spec.prompt) <= max(spec.prompt) < self.runtime.tokenizer.vocabulary:
             last = self.runtime.tokenizer.vocabulary - 1
             raise UsageError(f"the prompt holds a token id outside 0..{last}: tokenise it for this model")
-        if not isinstance(spec.sampling, Sampling):
-            raise UsageError(f"sampling is {spec.sampling!r}: give a dlfp_edge.Sampling")
+        check_sampling(spec.sampling)
         if max(spec.sampling.logit_bias, default=0) >= self.runtime.tokenizer.vocabulary:
             last = self.runtime.tokenizer.vocabulary - 1
             raise UsageError(f"logit_bias holds a token id outside 0..{last}: take the ids of this model")

@@ -89,10 +89,7 @@ class Pressure:
             return
         if result.error is not None:
             self._say(f"KV cells could not be copied ({result.error}): they are computed again")
-            lane.lane.truncate(running.sequence, 0)
-            running.restart()
-            running.activity = Activity.PAUSED
-            self._counters.recomputed += 1
+            self._drop(lane, running)
             return
         lane.copy_speed.observe(transfer, result.completed - result.submitted)
         if transfer.content is None:
@@ -138,13 +135,17 @@ class Pressure:
         if running.computed and self._can_save(lane, running):
             return
         if running.computed:
-            lane.lane.truncate(running.sequence, 0)
-            running.restart()
-            self._counters.recomputed += 1
+            self._drop(lane, running)
             if not self._caps.schedule_invariant:
                 self._say("KV cells ran short and cannot be saved: those of a paused task are computed again")
         running.activity = Activity.PAUSED
         self._freed = True
+
+    def _drop(self, lane: LaneState, running: Running) -> None:
+        """Give up a task's cells, to be computed again when it returns."""
+        lane.lane.truncate(running.sequence, 0)
+        running.put_off()
+        self._counters.recomputed += 1
 
     def _can_leave(self, lane: LaneState, running: Running) -> bool:
         return self._caps.schedule_invariant or self._can_save(lane, running)

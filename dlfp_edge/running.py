@@ -124,6 +124,11 @@ class Running:
         if self.in_flight == 0:
             self.planned = 0
 
+    def put_off(self) -> None:
+        """Its cells are gone: it waits until as many as it needs can be promised again, and computes them."""
+        self.restart()
+        self.activity = Activity.PAUSED
+
     def transfer(self, cells: int) -> Transfer | None:
         """The next slice to copy of a task on its way out or back, marked in flight; None while a step still has it."""
         if self.in_flight:

@@ -154,6 +154,12 @@ class Sampling:
         object.__setattr__(self, "logit_bias", dict(self.logit_bias))  # what the caller's becomes later is not asked
 
 
+def check_sampling(sampling: object) -> None:
+    """Raises UsageError for what is no `Sampling`."""
+    if not isinstance(sampling, Sampling):
+        raise UsageError(f"sampling is {sampling!r}: give a dlfp_edge.Sampling")
+
+
 @dataclass(frozen=True, slots=True)
 class LaneSpec:
     """What a lane is to be.

@@ -178,7 +178,7 @@ class Starter:
 
     def _works(self, lane: LaneState, runnable: list[Running], now: float) -> list[Work]:
         """The tasks as the planner sees them. Of texts to embed no more than what has its outputs in one step."""
-        works, outputs = [], EMBEDDED_TOKENS
+        works, outputs = [], min(EMBEDDED_TOKENS, self._state.caps.outputs)
         for running in runnable:
             work = self._work(lane, running, now)
             if running.task.spec.embed and self._state.caps.pooling is Pooling.MEAN:
