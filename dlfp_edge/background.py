@@ -104,7 +104,8 @@ class Floor:
 class SoloHold:
     """Holds the background for a few foreground decodes now and then, so that decode-only time is known.
 
-    A hold lasts `DECODES` uncontended decode-only steps and at most 1% of the time is spent in holds.
+    A hold is wanted, begins at the background's next step boundary, and lasts `DECODES` uncontended decode-only steps.
+    At most 1% of the time is spent in holds.
     """
 
     DECODES = 8
@@ -114,22 +115,27 @@ class SoloHold:
 
     def __init__(self) -> None:
         self._left = 0
-        self._began = 0.0
+        self._began: float | None = None
         self._next = 0.0
 
     @property
     def active(self) -> bool:
-        """Whether the background is to be held now."""
+        """Whether the background is to start no step now."""
         return self._left > 0
 
     def want(self, now: float) -> None:
-        """Begin a hold, unless the last one was too recent."""
+        """Ask for a hold, unless the last one was too recent."""
         if not self._left and now >= self._next:
-            self._left, self._began = self.DECODES, now
+            self._left, self._began = self.DECODES, None
+
+    def begin(self, now: float) -> None:
+        """Nothing of the background is in flight, so from now on a hold costs its time."""
+        if self._left and self._began is None:
+            self._began = now
 
     def expire(self, now: float) -> None:
-        """End a hold that has lasted too long: who was to be measured has gone, or decodes too seldom."""
-        if self._left and now - self._began > self.LONGEST_S:
+        """End a hold that has lasted too long: who was to be measured decodes too seldom."""
+        if self._left and self._began is not None and now - self._began > self.LONGEST_S:
             self.stop(now)
 
     def decoded(self, now: float) -> None:
@@ -140,6 +146,7 @@ class SoloHold:
                 self.stop(now)
 
     def stop(self, now: float) -> None:
-        """End the hold, early where nothing decodes any more."""
+        """End the hold, early where nothing decodes any more. One that never began costs nothing and may come again."""
+        learned, cost_s = self._left < self.DECODES, 0.0 if self._began is None else now - self._began
         self._left = 0
-        self._next = now + max(self.EVERY_S, (now - self._began) / self.LARGEST_SHARE)
+        self._next = now + max(self.EVERY_S if learned else 0.0, cost_s / self.LARGEST_SHARE)

@@ -73,13 +73,9 @@ class Committer:
             self._state.last_gap_s = gap_s
         if decode_only and flight.alone:
             context = max(segment.end for _, segment, _ in flight.parts)
-            threads = result.step.threads
-            if threads == self._state.decode_threads.fastest:
-                self._state.targets.decode_only.observe(flight.decoders, context, gap_s, result.completed)
-            if flight.note == "solo" and flight.decoders == 1:
-                self._state.decode_threads.observe(threads, gap_s, result.completed)
+            self._state.decode_times.observe(flight.threads, flight.decoders, context, gap_s, result.completed)
             self._state.solo.decoded(result.completed)
-        elif flight.decoders:
+        elif flight.decoders and (decode_only or self._state.shared):
             self._want_solo(flight, result.completed)
         update = self._observe(lane, flight, result, gap_s, decode_only=decode_only)
         self._state.counters.updates += update.changed
@@ -89,8 +85,7 @@ class Committer:
         """Hold the background for a few decodes where their uncontended time is not known or old."""
         unpaced = all(r.task.spec.pace is None for r, _, decode in flight.parts if decode and r.foreground)
         context = max(segment.end for _, segment, _ in flight.parts)
-        stale = self._state.targets.decode_only.stale(flight.decoders, context, now)
-        stale = stale or (not self._state.shared and self._state.decode_threads.stale(now))
+        stale = self._state.decode_times.stale(flight.decoders, context, now, compare=not self._state.shared)
         if unpaced and stale and self._state.lanes.background.controller.steered:
             self._state.solo.want(now)
 

@@ -183,7 +183,7 @@ class Engine:
             placement=self.placement.value,
             controller=self.controller_name,
             target_s=state.targets.target(1) if lanes.background.controller.steered else None,
-            decode_only_s=state.targets.decode_only.estimate(1),
+            decode_only_s=state.decode_times.alone_s(1),
             budget=lanes.background.controller.state,
             foreground_running=count[Class.FOREGROUND],
             foreground_queued=self._queues.count(Class.FOREGROUND),

@@ -79,9 +79,14 @@ class Running:
         return self.task.spec.max_tokens - len(self.task.record.output_token_ids) - self.outputs_in_flight
 
     @property
+    def prompt_planned(self) -> bool:
+        """Whether all of the prompt is computed or in flight."""
+        return self.planned >= len(self.task.spec.prompt)
+
+    @property
     def decoding(self) -> bool:
         """Whether what can be planned now is a decode."""
-        return self.planned >= len(self.task.spec.prompt) and self.remaining == 1
+        return self.prompt_planned and self.remaining == 1
 
     def segment(self, count: int, pooling: Pooling) -> Segment:
         """The next `count` tokens as a segment, with the output of the last known one; marks them in flight.

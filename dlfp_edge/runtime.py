@@ -278,6 +278,10 @@ class StepResult:
     content: Content | None = None
 
 
+FEW = 4
+"""Sequences a probe decodes together to see what more than one costs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a runtime can do.
@@ -300,6 +304,7 @@ class Capabilities:
     schedule_invariant   output ids do not depend on chunking or on what else is in a step
     decode_threads, prefill_threads   the thread counts to begin with, from the runtime's own probe
     decode_s_by_threads   decode-only step time, one sequence, short context, by thread count; empty if not probed
+    few_decodes_s_by_threads   the same for `FEW` sequences in one step
     threads_invariant   a lane opened so decodes to the same ids on any thread count
     prefill_tokens_per_s   isolated prefill rate at `prefill_threads`; None if not probed
     priority        what lane priority means here, for people ("thread: SCHED_IDLE", "none")
@@ -326,6 +331,7 @@ class Capabilities:
     decode_threads: int
     prefill_threads: int
     decode_s_by_threads: Mapping[int, float]
+    few_decodes_s_by_threads: Mapping[int, float]
     threads_invariant: bool
     prefill_tokens_per_s: float | None
     priority: str
@@ -335,11 +341,6 @@ class Capabilities:
     def decode_s(self) -> float | None:
         """Decode-only step time at `decode_threads`; None if not probed."""
         return self.decode_s_by_threads.get(self.decode_threads)
-
-    @property
-    def best_decode_s(self) -> float | None:
-        """Decode-only step time at the count that is fastest alone; None if not probed."""
-        return min(self.decode_s_by_threads.values(), default=None)
 
 
 class Tokenizer(Protocol):

@@ -53,12 +53,24 @@ class Starter:
     def start_steps(self, now: float) -> None:
         """Submit to every lane what it can run now."""
         self._state.note_background(now)
-        self._state.solo.expire(now)
+        self._hold_to_measure(now)
         self._pin_background()
         for lane in self._state.lanes.all:
             self._state.pressure.grow(lane)
             while len(lane.in_flight) < self._state.caps.depth and self._start(lane, now):
                 pass
+
+    def _hold_to_measure(self, now: float) -> None:
+        """Begin or end a hold of the background that decode-only time is to be measured in."""
+        solo, lanes = self._state.solo, self._state.lanes
+        if not solo.active:
+            return
+        watched = (running for running in lanes.foreground.running if running.foreground and not running.ended)
+        if not any(running.prompt_planned for running in watched):
+            solo.stop(now)
+        elif self._state.shared or not lanes.background.in_flight:
+            solo.begin(now)
+            solo.expire(now)
 
     def _start(self, lane: LaneState, now: float) -> bool:
         began = time.perf_counter()
@@ -79,7 +91,7 @@ class Starter:
         if step_plan is None:
             return False
         parts = self._parts(step_plan, runnable)
-        step = Step(tuple(segment for _, segment, _ in parts), self._threads(lane, step_plan, budget))
+        step = Step(tuple(segment for _, segment, _ in parts), self._threads(lane, step_plan, budget, target_s))
         flight = Flight(
             handle=lane.lane.submit(step),
             parts=parts,
@@ -253,33 +265,25 @@ class Starter:
             tokens = min(tokens, max(self._state.size.efficient, int(slack_s / lane.cost.prefill_s)))
         return tokens
 
-    def _threads(self, lane: LaneState, step_plan: Plan, budget: int | None) -> int:
+    def _threads(self, lane: LaneState, step_plan: Plan, budget: int | None, target_s: float | None) -> int:
         if self._state.yields(lane):
             return self._background_threads(step_plan, budget)
         prefills = any(not work.decode for work, _ in step_plan.parts)
         if prefills and (self._state.shared or step_plan.total >= self._state.caps.tile):
             return self._state.caps.prefill_threads
-        return self._decode_threads(lane, len(step_plan.parts))
-
-    def _decode_threads(self, lane: LaneState, decoders: int) -> int:
-        """The fastest count with nothing beside the step; fewer where that leaves the background its share."""
-        choice = self._state.decode_threads
+        times = self._state.decode_times
         if self._state.shared:
-            return choice.fastest
-        if not self._background_works():
-            return choice.in_turn() if self._state.solo.active and decoders == 1 else choice.fastest
-        return self._threads_beside(decoders)
+            return times.fastest(step_plan.total)
+        if self._background_works():
+            return times.beside(step_plan.total, target_s)
+        if self._state.solo.active and not prefills:
+            return times.in_turn(step_plan.total)
+        return times.fastest(step_plan.total)
 
     def _background_works(self) -> bool:
         """Whether the background's lane runs a step, or is about to start one."""
         lane = self._state.lanes.background
         return bool(lane.in_flight) or (not self._lane_is_held(lane) and bool(self._runnable(lane)))
-
-    def _threads_beside(self, decoders: int) -> int:
-        """Threads of a step of foreground decodes while the background works."""
-        alone_s = self._state.targets.decode_only.estimate(decoders)
-        target_s = self._target_s(self._state.lanes.foreground, decoders)
-        return self._state.decode_threads.beside(target_s, alone_s)
 
     def _background_threads(self, step_plan: Plan, budget: int | None) -> int:
         """The share, less one thread for every three backstops in 10 s; all of them when nobody is watching.
@@ -294,7 +298,8 @@ class Starter:
         threads = budget or most
         unpaced = sum(1 for running in watching if running.task.spec.pace is None)
         if unpaced and all(work.decode for work, _ in step_plan.parts):
-            threads = min(threads, most - self._threads_beside(unpaced))
+            target_s = self._target_s(self._state.lanes.foreground, unpaced)
+            threads = min(threads, most - self._state.decode_times.beside(unpaced, target_s))
         return max(1, threads - len(self._state.backstops) // BACKSTOPS_A_THREAD)
 
     def _bound_s(self, lane: LaneState, flight: Flight) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import inf
 
 from dlfp_edge.background import Floor, SoloHold, StepSize
-from dlfp_edge.decode_threads import DecodeThreads
+from dlfp_edge.decode_times import DecodeTimes
 from dlfp_edge.delivery import Delivery
 from dlfp_edge.lane_state import LaneState
 from dlfp_edge.placement import Lanes
@@ -42,8 +42,8 @@ class State:
         self.counters = counters
         self.delivery = delivery
         self.shared = lanes.placement is Placement.SHARED
-        self.targets = Targets(settings, lanes.placement, capabilities, say)
-        self.decode_threads = DecodeThreads(capabilities)
+        self.decode_times = DecodeTimes(capabilities)
+        self.targets = Targets(settings, lanes.placement, self.decode_times, say)
         self.pressure = Pressure(capabilities, counters, say)
         self.size = StepSize(capabilities, shared=self.shared)
         self.floor = Floor()
@@ -87,5 +87,3 @@ class State:
             return
         if running.ended:
             lane.release(running, now)
-            if not self.lanes.foreground.count(Class.FOREGROUND) and self.solo.active:
-                self.solo.stop(now)

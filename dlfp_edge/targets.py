@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dlfp_edge.control.estimate import DecodeOnly
-from dlfp_edge.runtime import Capabilities
+from dlfp_edge.decode_times import DecodeTimes
 from dlfp_edge.settings import Placement, Settings
 
 SLOWDOWN = {Placement.LANES: 1.75, Placement.SHARED: 3.0}
@@ -15,9 +14,9 @@ class Targets:
     """Targets by number of decoders. Says once when a target is below what decoding alone takes."""
 
     def __init__(
-        self, settings: Settings, placement: Placement, capabilities: Capabilities, say: Callable[[str], None]
+        self, settings: Settings, placement: Placement, times: DecodeTimes, say: Callable[[str], None]
     ) -> None:
-        self.decode_only = DecodeOnly(capabilities.best_decode_s)
+        self._times = times
         self._absolute_s = settings.target_itl_s
         self._slowdown = settings.slowdown or SLOWDOWN[placement]
         self._sharing = settings.slowdown or SLOWDOWN[Placement.SHARED]
@@ -26,7 +25,7 @@ class Targets:
 
     def feasible(self, decoders: int) -> bool:
         """Whether this many decoders could meet the target with nothing beside them."""
-        alone_s, target_s = self.decode_only.estimate(decoders), self.target(decoders)
+        alone_s, target_s = self._times.alone_s(decoders), self.target(decoders)
         return alone_s is None or target_s is None or alone_s <= target_s
 
     def target(self, decoders: int, *, sharing: bool = False) -> float | None:
@@ -34,7 +33,7 @@ class Targets:
 
         `sharing` is for a step in which somebody's prompt goes by: it takes longer whatever the placement.
         """
-        alone_s = self.decode_only.estimate(decoders)
+        alone_s = self._times.alone_s(decoders)
         if self._absolute_s is None:
             return None if alone_s is None else (self._sharing if sharing else self._slowdown) * alone_s
         if not self._told and alone_s is not None and self._absolute_s < alone_s:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from statistics import median
-
 FORGETTING = 0.2
 """Weight of the newest sample in a running mean."""
 
-SAMPLES = 32
 EFFICIENT_TOKENS = 16
 """Steps with fewer prefill tokens say more about their fixed cost than about the rate."""
 
@@ -52,42 +48,3 @@ class Cost:
 
 def _mix(old: float | None, new: float) -> float:
     return new if old is None else (1 - FORGETTING) * old + FORGETTING * new
-
-
-class DecodeOnly:
-    """Decode-only step time by number of decoders, from uncontended steps alone.
-
-    Gaps are seconds; a sample is worth keeping until the context has doubled or `MAX_AGE_S` has passed.
-    """
-
-    MAX_AGE_S = 10.0
-
-    def __init__(self, decode_s: float | None) -> None:
-        self._first_s = decode_s
-        self._samples: dict[int, deque[float]] = {}
-        self._typical: dict[int, float] = {}
-        self._seen: dict[int, tuple[float, int]] = {}
-
-    def observe(self, decoders: int, context: int, gap_s: float, now: float) -> None:
-        """Learn from a step of `decoders` decodes at a mean context of `context` cells."""
-        samples = self._samples.setdefault(decoders, deque(maxlen=SAMPLES))
-        _, seen_context = self._seen.get(decoders, (now, context))
-        if context > 2 * seen_context:
-            samples.clear()
-        samples.append(gap_s)
-        self._typical[decoders] = median(samples)
-        self._seen[decoders] = (now, context)
-
-    def estimate(self, decoders: int) -> float | None:
-        """The gap in seconds that this many decoders see with nothing beside them; None when nothing is known."""
-        known = list(self._typical)  # a copy: live views ask from other threads
-        if not known:
-            return self._first_s
-        return self._typical[min(known, key=lambda count: abs(count - decoders))]
-
-    def stale(self, decoders: int, context: int, now: float) -> bool:
-        """Whether this number of decoders should be measured again."""
-        if decoders not in self._seen:
-            return True
-        seen, seen_context = self._seen[decoders]
-        return now - seen > self.MAX_AGE_S or context > 2 * max(seen_context, 1)

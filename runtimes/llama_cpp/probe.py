@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from dlfp_edge.runtime import Lane, LaneSpec, Output, Priority, Runtime, Sampling, Segment, Step, StepResult
+from dlfp_edge.runtime import FEW, Lane, LaneSpec, Output, Priority, Runtime, Sampling, Segment, Step, StepResult
 
 CLOSE_ENOUGH = 1.55
 """A little under the slowdown that lanes aim at (1.75), so that what the background adds still fits. On two cores one
@@ -22,6 +22,7 @@ a bound of 1.4 lay in the noise between these."""
 _CELLS = 1024
 _PROMPT = 16
 _ROUNDS, _DECODES_A_ROUND, _DECODE_BUDGET_S = 3, 5, 1.2
+_FEW_CELLS, _FEW_BUDGET_S = 256, 0.8
 _CHUNK, _SHORT_CHUNK, _CHUNK_BUDGET_S = 256, 64, 0.5
 _BESIDE, _BESIDE_BUDGET_S = 12, 0.6
 _PATIENCE_S = 5.0
@@ -32,13 +33,14 @@ OpenLane = Callable[[LaneSpec], Lane]
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What was found, in seconds and threads. `decode_s_by_threads` are the fastest seen.
+    """What was found, in seconds and threads. `decode_s_by_threads` are the fastest seen, `few_...` of `FEW` sequences.
 
     `beside_lowest_s` is a decode's time beside a background step of lowest priority on all CPUs, `beside_disjoint_s`
     beside one that keeps to other CPUs; both None where there is one CPU only or time was short.
     """
 
     decode_s_by_threads: dict[int, float]
+    few_decodes_s_by_threads: dict[int, float]
     prefill_rate_by_threads: dict[int, float]
     beside_lowest_s: float | None = None
     beside_disjoint_s: float | None = None
@@ -70,11 +72,13 @@ class ProbeResult:
 def probe(runtime: Runtime, open_lane: OpenLane, most_threads: int, cpus: Sequence[int]) -> ProbeResult:
     """Measure decode and prefill at several thread counts, then a decode beside a background step on `cpus`, if any."""
     began = runtime.clock.now()
+    counts = thread_counts(most_threads, physical_cores())
+    few = _few_decodes(runtime, open_lane, counts)
     front = _Bench(runtime, open_lane(LaneSpec("probe", Priority.NORMAL, 1, _CELLS, threads_invariant=True)))
     try:
-        decode = front.fastest_decodes(thread_counts(most_threads, physical_cores()))
+        decode = front.fastest_decodes(counts, _DECODE_BUDGET_S)
         prefill = front.prefill_rates(prefill_counts(most_threads, physical_cores()))
-        found = ProbeResult(decode, prefill)
+        found = ProbeResult(decode, few, prefill)
         if most_threads < 2 or len(cpus) < 2 or runtime.clock.now() - began > _PATIENCE_S:
             return found
         back = _Bench(runtime, open_lane(LaneSpec("probe beside", Priority.LOWEST, 1, 2 * _CELLS)))
@@ -82,9 +86,21 @@ def probe(runtime: Runtime, open_lane: OpenLane, most_threads: int, cpus: Sequen
             beside = _beside(front, back, found, cpus)
         finally:
             back.lane.shut()
-        return ProbeResult(decode, prefill, *beside)
+        return ProbeResult(decode, few, prefill, *beside)
     finally:
         front.lane.shut()
+
+
+def _few_decodes(runtime: Runtime, open_lane: OpenLane, counts: Sequence[int]) -> dict[int, float]:
+    """Times of `FEW` decodes together for each thread count; none where a lane cannot have as many sequences."""
+    if runtime.capabilities.sequences < FEW:
+        return {}
+    spec = LaneSpec("probe few", Priority.NORMAL, FEW, FEW * _FEW_CELLS, threads_invariant=True)
+    bench = _Bench(runtime, open_lane(spec))
+    try:
+        return bench.fastest_decodes(counts, _FEW_BUDGET_S)
+    finally:
+        bench.lane.shut()
 
 
 def physical_cores() -> int:
@@ -120,19 +136,21 @@ def _beside(front: _Bench, back: _Bench, found: ProbeResult, cpus: Sequence[int]
 
 
 class _Bench:
-    """Steps of one lane on one sequence, timed."""
+    """Steps of one lane, timed: decodes on all its sequences, prefill on the first."""
 
     def __init__(self, runtime: Runtime, lane: Lane) -> None:
         self.lane = lane
         self._runtime = runtime
         self._handle: int | None = None
-        lane.open(0, Sampling())
+        self._sequences = range(lane.spec.sequences)
+        for sequence in self._sequences:
+            lane.open(sequence, Sampling())
         self._prompt_in = False
 
-    def fastest_decodes(self, counts: Sequence[int]) -> dict[int, float]:
+    def fastest_decodes(self, counts: Sequence[int], budget_s: float) -> dict[int, float]:
         """The fastest decode for each thread count; fewer decodes where they are slow."""
         samples: dict[int, list[float]] = {count: [] for count in counts}
-        until = self._runtime.clock.now() + _DECODE_BUDGET_S
+        until = self._runtime.clock.now() + budget_s
         for _ in range(_ROUNDS):
             for count in counts:
                 if not samples[count] or self._runtime.clock.now() < until:
@@ -152,12 +170,13 @@ class _Bench:
         return times
 
     def decode_s(self, threads: int) -> float:
-        """Time of one decode at a short context."""
+        """Time of one decode a sequence at a short context."""
         if not self._prompt_in:
-            self._run((0,) * _PROMPT, 0, threads)
+            self._run((0,) * _PROMPT, 0, threads, self._sequences)
             self._prompt_in = True
-        self.lane.truncate(0, _PROMPT)
-        return self._run((0,), _PROMPT, threads)
+        for sequence in self._sequences:
+            self.lane.truncate(sequence, _PROMPT)
+        return self._run((0,), _PROMPT, threads, self._sequences)
 
     def prefill_rates(self, counts: Sequence[int]) -> dict[int, float]:
         """Tokens per second of a chunk for each thread count."""
@@ -180,14 +199,14 @@ class _Bench:
         self.lane.truncate(0, _PROMPT)
         return self._run((0,) * chunk, _PROMPT, threads)
 
-    def _run(self, tokens: tuple[int, ...], start: int, threads: int) -> float:
-        self._handle = self._submit(tokens, start, threads)
+    def _run(self, tokens: tuple[int, ...], start: int, threads: int, sequences: Sequence[int] = (0,)) -> float:
+        self._handle = self._submit(tokens, start, threads, sequences)
         result = self._result()
         return result.completed - result.submitted
 
-    def _submit(self, tokens: tuple[int, ...], start: int, threads: int) -> int:
+    def _submit(self, tokens: tuple[int, ...], start: int, threads: int, sequences: Sequence[int] = (0,)) -> int:
         outputs = {start + len(tokens) - 1: Output.TOKEN}
-        return self.lane.submit(Step((Segment(0, start, tokens, outputs),), threads))
+        return self.lane.submit(Step(tuple(Segment(each, start, tokens, outputs) for each in sequences), threads))
 
     def _result(self) -> StepResult:
         """Wait for this lane's step. The other lane's background step may end meanwhile; that is of no interest."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from dlfp_edge.clock import Clock, SystemClock, VirtualClock
 from dlfp_edge.errors import UsageError
-from dlfp_edge.runtime import Capabilities, LaneSpec, StepResult, Tokenizer, refuse_lane
+from dlfp_edge.runtime import FEW, Capabilities, LaneSpec, StepResult, Tokenizer, refuse_lane
 
 from .cost import FREE, CostModel, Slowdown
 from .lane import SimulatedLane, World
@@ -126,6 +126,7 @@ class SimulatedRuntime:
 
 def _capabilities(cost: CostModel, mode: Mode, cores: int) -> Capabilities:
     decode = {threads: cost.pass_s(1, threads) for threads in range(1, cores + 1)}
+    few = {threads: cost.pass_s(FEW, threads) if mode.batched else FEW * decode[threads] for threads in decode}
     best_s = min(decode.values())
     decode_threads = min(threads for threads, seconds in decode.items() if seconds <= _DECODE_TOLERANCE * best_s)
     prefill_s = cost.pass_s(_PREFILL_TOKENS, cores)
@@ -150,6 +151,7 @@ def _capabilities(cost: CostModel, mode: Mode, cores: int) -> Capabilities:
         decode_threads=decode_threads,
         prefill_threads=cores,
         decode_s_by_threads=decode,
+        few_decodes_s_by_threads=few,
         threads_invariant=True,
         prefill_tokens_per_s=_PREFILL_TOKENS / prefill_s if prefill_s else None,
         priority="simulated" if mode.lanes > 1 else "none",

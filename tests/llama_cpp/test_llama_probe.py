@@ -19,20 +19,21 @@ def test_counts_worth_trying() -> None:
 
 
 def test_decode_takes_the_fewest_threads_within_bounds() -> None:
-    found = ProbeResult({1: 0.030, 2: 0.016, 4: 0.012, 8: 0.013}, {4: 300.0, 8: 400.0})
+    found = ProbeResult({1: 0.030, 2: 0.016, 4: 0.012, 8: 0.013}, {}, {4: 300.0, 8: 400.0})
     assert (found.solo_threads, found.decode_threads, found.prefill_threads) == (4, 2, 8)
 
 
 @pytest.mark.parametrize(("lowest_s", "disjoint_s", "effective"), [(0.02, 0.018, True), (0.04, 0.018, False)])
 def test_priority_that_does_nothing_is_seen(lowest_s: float, disjoint_s: float, effective: bool) -> None:
-    found = ProbeResult({1: 0.018}, {2: 300.0}, lowest_s, disjoint_s)
+    found = ProbeResult({1: 0.018}, {}, {2: 300.0}, lowest_s, disjoint_s)
     assert found.priority_effective is effective
-    assert ProbeResult({1: 0.018}, {1: 300.0}).priority_effective is None
+    assert ProbeResult({1: 0.018}, {}, {1: 300.0}).priority_effective is None
 
 
 def test_a_probe_of_a_model(tiny_runtime: object) -> None:
     threads = min(2, len(CPUS))
     found = probe(tiny_runtime, tiny_runtime._open, threads, CPUS)  # type: ignore[arg-type,attr-defined]
     assert set(found.decode_s_by_threads) == set(thread_counts(threads, threads))
+    assert set(found.few_decodes_s_by_threads) == set(found.decode_s_by_threads)
     assert all(rate > 0 for rate in found.prefill_rate_by_threads.values())
     assert (found.priority_effective is None) == (threads < 2)

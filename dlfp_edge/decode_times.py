@@ -1,0 +1,113 @@
+"""What decodes take with nothing beside them, by threads and by how many decode, and the thread counts to use.
+
+Two questions are answered from one table: the gap a stream sees alone, which targets are relative to, and how many
+threads to decode on. Beside background work the fewest that keep the target will do: each one saved goes to the
+background, so the choice matters much more to it than to the reader. On two CPUs a lone decode takes 1.3 to 1.5 times
+as long on one thread as on two, and with two the background falls from half of its unprotected rate to a tenth; eight
+decodes are work enough for both, and take 2.1 times as long on one.
+
+The probe at load gives the first figures, for one sequence and for a few, and through them the shape of what it did not
+see. It is too short to settle anything on a machine whose speed varies by as much within minutes, so all of it is
+measured again while the background is held.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import count
+from statistics import median
+
+from dlfp_edge.runtime import FEW, Capabilities
+
+SAMPLES = 16
+"""Decodes of one kind that their time is the median of."""
+
+MAX_AGE_S = 10.0
+"""How long a figure is good, unless the context doubles before."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The newest gaps of one kind in seconds, their median, and when and at what context the last was seen."""
+
+    at: float
+    context: int
+    gaps: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    typical_s: float = 0.0
+
+
+class DecodeTimes:
+    """Decode-only gaps by thread count and number of decoders, learned from steps with nothing beside them.
+
+    A runtime that gives no times, or whose words depend on the count, keeps the count it names.
+    """
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        probed = capabilities.decode_s_by_threads
+        self._counts = sorted(probed) if capabilities.threads_invariant and probed else [capabilities.decode_threads]
+        self._default = capabilities.decode_threads
+        self._probed, self._few = probed, capabilities.few_decodes_s_by_threads
+        self._batched = capabilities.batched
+        self._seen: dict[tuple[int, int], _Seen] = {}
+        self._turn = count()
+
+    def observe(self, threads: int, decoders: int, context: int, gap_s: float, now: float) -> None:
+        """Learn from a step of decodes alone, the longest of them at `context` cells."""
+        seen = self._seen.setdefault((threads, decoders), _Seen(now, context))
+        if context > 2 * seen.context:
+            seen.gaps.clear()
+        seen.gaps.append(gap_s)
+        seen.at, seen.context, seen.typical_s = now, context, median(seen.gaps)
+
+    def alone_s(self, decoders: int, threads: int | None = None) -> float | None:
+        """The gap that this many decoders see alone, on the count that is fastest or on `threads`; None if unknown.
+
+        A number that was never measured follows from the nearest that was, in the proportion the probe found.
+        """
+        if threads is None:
+            threads = self.fastest(decoders)
+        numbers = [number for count, number in list(self._seen) if count == threads]  # live views ask meanwhile
+        if not numbers:
+            return self._shape(threads, decoders) if threads in self._probed else None
+        nearest = min(numbers, key=lambda number: (abs(number - decoders), number))
+        typical_s = self._seen[threads, nearest].typical_s
+        if nearest == decoders:
+            return typical_s
+        return typical_s * self._shape(threads, decoders) / self._shape(threads, nearest)
+
+    def fastest(self, decoders: int) -> int:
+        """The count for decodes with nothing beside them."""
+        times = {threads: self.alone_s(decoders, threads) for threads in self._counts}
+        known = {threads: time_s for threads, time_s in times.items() if time_s is not None}
+        return min(known, key=known.__getitem__) if known else self._default
+
+    def beside(self, decoders: int, target_s: float | None) -> int:
+        """The count beside background work: the fewest on which decodes alone keep the target, else the fastest."""
+        # Beside background a decode takes up to 1.1 times as long. With that taken off the bound, two CPUs on which one
+        # thread takes 1.5 times as long as two were at its edge: the background had 44% over ten windows, 17% in two of
+        # them; like this 51% and 46% in the lowest. P99 over solo P99: 1.58 and 1.68.
+        if target_s is None:
+            return self._default
+        times = ((threads, self.alone_s(decoders, threads)) for threads in self._counts)
+        return next((threads for threads, time_s in times if time_s and time_s <= target_s), self.fastest(decoders))
+
+    def in_turn(self, decoders: int) -> int:
+        """The count for the next decode of a hold: the fastest and one of the others take turns."""
+        others = [threads for threads in self._counts if threads != self.fastest(decoders)]
+        turn = next(self._turn)
+        return others[turn // 2 % len(others)] if others and turn % 2 else self.fastest(decoders)
+
+    def stale(self, decoders: int, context: int, now: float, *, compare: bool) -> bool:
+        """Whether this many decoders should be measured again; with `compare`, on every count of threads."""
+        counts = self._counts if compare else [self.fastest(decoders)]
+        return any(self._is_stale(self._seen.get((threads, decoders)), context, now) for threads in counts)
+
+    def _is_stale(self, seen: _Seen | None, context: int, now: float) -> bool:
+        return seen is None or now - seen.at > MAX_AGE_S or context > 2 * max(seen.context, 1)
+
+    def _shape(self, threads: int, decoders: int) -> float:
+        """What the probe says of this many decoders; only proportions where it says nothing."""
+        one = self._probed.get(threads, 1.0)
+        few = self._few.get(threads, one if self._batched else FEW * one)
+        return one + (few - one) * (decoders - 1) / (FEW - 1)

@@ -1,0 +1,117 @@
+"""What decodes take alone, and how many threads they get, from times that change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dlfp_edge.decode_times import DecodeTimes
+from dlfp_edge.plugins import runtime_provider
+from dlfp_edge.runtime import FEW, Capabilities, LoadOptions
+
+TARGET_S = 0.0175
+
+
+def capabilities(
+    times: dict[int, float], few: dict[int, float] | None = None, *, invariant: bool = True, batched: bool = True
+) -> Capabilities:
+    runtime = runtime_provider("simulated").load(LoadOptions(None, cpus=(0, 1), cpu_limit=2))
+    return replace(
+        runtime.capabilities,
+        decode_threads=2,
+        decode_s_by_threads=times,
+        few_decodes_s_by_threads=few or {},
+        threads_invariant=invariant,
+        batched=batched,
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "fewest"),
+    [
+        ({1: 0.014, 2: 0.010}, 1),
+        ({1: 0.0165, 2: 0.010}, 1),
+        ({1: 0.0185, 2: 0.010}, 2),
+        ({1: 0.030, 2: 0.015, 4: 0.010, 8: 0.012}, 2),
+        ({1: 0.010}, 1),
+    ],
+)
+def test_beside_background_the_fewest_that_keep_the_target(times: dict[int, float], fewest: int) -> None:
+    decodes = DecodeTimes(capabilities(times))
+    assert decodes.beside(1, TARGET_S) == fewest
+    assert decodes.fastest(1) == min(times, key=lambda threads: times[threads])
+
+
+def test_a_target_nothing_meets_gets_the_fastest() -> None:
+    decodes = DecodeTimes(capabilities({1: 0.014, 2: 0.010}))
+    assert decodes.beside(1, 0.005) == 2
+    assert decodes.beside(1, 0.1) == 1
+
+
+def test_several_decodes_have_threads_and_times_of_their_own() -> None:
+    decodes = DecodeTimes(capabilities({1: 0.014, 2: 0.010}, {1: 0.080, 2: 0.040}))
+    assert decodes.alone_s(FEW) == pytest.approx(0.040)
+    assert decodes.beside(1, 1.75 * 0.010) == 1
+    assert decodes.beside(FEW, 1.75 * 0.040) == 2
+
+
+@pytest.mark.parametrize(("batched", "eight_s"), [(True, 0.010), (False, 0.080)])
+def test_a_number_nobody_measured_follows_what_the_runtime_says_of_batches(batched: bool, eight_s: float) -> None:
+    decodes = DecodeTimes(capabilities({2: 0.010}, batched=batched))
+    assert decodes.alone_s(8) == pytest.approx(eight_s)
+
+
+def test_a_measured_number_moves_its_neighbours_in_the_probes_proportion() -> None:
+    decodes = DecodeTimes(capabilities({2: 0.010}, {2: 0.040}))
+    assert decodes.alone_s(7) == pytest.approx(0.070)
+    decodes.observe(2, 4, 100, 0.060, 0.0)
+    assert decodes.alone_s(4) == pytest.approx(0.060)
+    assert decodes.alone_s(7) == pytest.approx(0.105)
+    decodes.observe(2, 7, 100, 0.090, 0.0)
+    assert decodes.alone_s(7) == pytest.approx(0.090)
+
+
+def test_a_context_twice_as_long_is_learned_anew() -> None:
+    decodes = DecodeTimes(capabilities({2: 0.010}))
+    for step in range(20):
+        decodes.observe(2, 1, 100, 0.010, float(step))
+    decodes.observe(2, 1, 201, 0.015, 20.0)
+    assert decodes.alone_s(1) == pytest.approx(0.015)
+
+
+def test_a_probe_that_a_busy_machine_spoilt_is_corrected() -> None:
+    decodes = DecodeTimes(capabilities({1: 0.025, 2: 0.010}))
+    assert decodes.beside(1, TARGET_S) == 2
+    for step in range(16):
+        threads = decodes.in_turn(1)
+        decodes.observe(threads, 1, 10, {1: 0.014, 2: 0.010}[threads], float(step))
+    assert decodes.beside(1, TARGET_S) == 1
+
+
+def test_holds_measure_every_count_and_the_fastest_most() -> None:
+    decodes = DecodeTimes(capabilities({1: 0.030, 2: 0.015, 4: 0.010, 8: 0.012}))
+    turns = [decodes.in_turn(1) for _ in range(12)]
+    assert [turns.count(threads) for threads in (1, 2, 4, 8)] == [2, 2, 6, 2]
+
+
+def test_measurements_age() -> None:
+    decodes = DecodeTimes(capabilities({1: 0.014, 2: 0.010}))
+    assert decodes.stale(1, 10, 0.0, compare=False)
+    decodes.observe(2, 1, 10, 0.010, 0.0)
+    assert not decodes.stale(1, 20, 10.0, compare=False)
+    assert decodes.stale(1, 10, 10.0, compare=True)
+    decodes.observe(1, 1, 10, 0.014, 0.0)
+    assert not decodes.stale(1, 10, 10.0, compare=True)
+    assert decodes.stale(1, 10, 10.5, compare=True)
+    assert decodes.stale(1, 21, 1.0, compare=False)
+    assert decodes.stale(2, 10, 1.0, compare=False)
+
+
+@pytest.mark.parametrize("invariant", [True, False])
+def test_without_times_or_where_words_depend_on_the_count_it_stays(invariant: bool) -> None:
+    decodes = DecodeTimes(capabilities({} if invariant else {1: 0.012, 2: 0.010}, invariant=invariant))
+    assert {decodes.fastest(1), decodes.in_turn(1), decodes.beside(1, TARGET_S)} == {2}
+    decodes.observe(2, 1, 10, 0.001, 0.0)
+    assert {decodes.fastest(1), decodes.in_turn(1), decodes.beside(1, TARGET_S)} == {2}
+    assert decodes.alone_s(1) == pytest.approx(0.001)
