@@ -1,0 +1,74 @@
+"""Decode-only time is measured while the background waits, however short the answers and long its steps."""
+
+from __future__ import annotations
+
+from dlfp_edge.background import SoloHold
+from dlfp_edge.engine import Engine
+from dlfp_edge.runtime import Sampling
+from dlfp_edge.runtimes.simulated import SimulatedRuntime
+from dlfp_edge.settings import Placement, Settings
+from dlfp_edge.task import Class, TaskSpec
+from dlfp_edge.trace import StepRecord
+
+ENDLESS = Sampling(ignore_eos=True)
+READERS, ANSWER, TURNS = 3, 12, 40
+
+
+def _ask(engine: Engine, turn: int) -> None:
+    """All readers at once, again one second after the last of them has its answer."""
+    left = [
+        engine.submit(TaskSpec(tuple(range(turn, turn + 20)), Class.FOREGROUND, ANSWER, ENDLESS))
+        for _ in range(READERS)
+    ]
+    tasks = list(left)
+
+    def ended() -> None:
+        if not all(task.done for task in tasks):
+            engine.call_at(engine.clock.now() + 0.05, ended)
+        elif turn < TURNS:
+            engine.call_at(engine.clock.now() + 1.0, lambda: _ask(engine, turn + 1))
+
+    engine.call_at(engine.clock.now() + 0.05, ended)
+
+
+def test_short_answers_beside_long_steps_are_measured_soon() -> None:
+    engine, steps = Engine(SimulatedRuntime(mode="lanes"), Settings(placement=Placement.LANES)), list[StepRecord]()
+    engine.on_step = steps.append
+    for n in range(20):
+        engine.submit(TaskSpec((n,) * 3000, Class.BACKGROUND, 1, ENDLESS))
+    _ask(engine, 0)
+    engine.run_until(lambda: engine.clock.now() > 40.0)
+    measured = [step for step in steps if step.note == "solo" and len(step.segments) == READERS]
+    alone = [step for step in measured if step.lane == "foreground" and step.target_s is None]
+    assert len(alone) >= SoloHold.DECODES
+    engine.close()
+
+
+def test_a_hold_that_never_began_may_come_again_at_once() -> None:
+    hold = SoloHold()
+    hold.want(1.0)
+    hold.stop(3.0)
+    hold.want(3.0)
+    assert hold.active
+
+
+def test_a_hold_costs_from_when_nothing_of_the_background_runs() -> None:
+    hold = SoloHold()
+    hold.want(1.0)
+    hold.begin(3.0)
+    for step in range(SoloHold.DECODES):
+        hold.decoded(3.0 + 0.025 * (step + 1))
+    assert not hold.active
+    for now, again in ((23.0, False), (23.3, True)):
+        hold.want(now)
+        assert hold.active is again
+
+
+def test_a_hold_nobody_decodes_in_expires() -> None:
+    hold = SoloHold()
+    hold.want(0.0)
+    hold.expire(10.0)
+    assert hold.active, "it has not begun"
+    hold.begin(10.0)
+    hold.expire(13.5)
+    assert not hold.active
