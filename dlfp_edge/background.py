@@ -70,17 +70,20 @@ class StepSize:
 
 
 class Floor:
-    """The background's share of device time over the last 10 s, and what it is owed when that falls under 5%."""
+    """The background's share of device time over the last 10 s, and what it is owed when that falls under 5%.
+
+    In shared steps that is the time of steps by their share of background tokens; in lanes, where priority gives the
+    background what the foreground leaves, the CPU time that foreground steps had no threads for.
+    """
 
     def __init__(self) -> None:
         self._steps: deque[tuple[float, float]] = deque()
         self._busy_s = 0.0
         self._waiting_since: float | None = None
 
-    def observe(self, completed: float, service_s: float, background_tokens: int, total_tokens: int) -> None:
-        """Account for a step by its share of background tokens."""
-        if background_tokens and total_tokens:
-            busy_s = service_s * background_tokens / total_tokens
+    def observe(self, completed: float, busy_s: float) -> None:
+        """Up to `completed` the background had another `busy_s` seconds of the device."""
+        if busy_s > 0:
             self._steps.append((completed, busy_s))
             self._busy_s += busy_s
         self._forget(completed)

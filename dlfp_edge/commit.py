@@ -31,13 +31,14 @@ class Committer:
         lane = next(lane for lane in self._state.lanes.all if lane.name == result.lane)
         flight = lane.in_flight.popleft()
         service_s = max(0.0, result.completed - max(result.submitted, lane.last_completed))
-        lane.last_completed = result.completed
+        since, lane.last_completed = lane.last_completed, result.completed
         if flight.copy is not None:
             self._copied(lane, flight, result, on_step)
             return
         gap_s = service_s + result.sampling_s
         update = self._learn(lane, flight, result, service_s, gap_s)
         self._account(flight, result, service_s)
+        self._credit_background(lane, flight, result, since, service_s)
         self._settle(lane, flight, result)
         if result.error is not None:
             self._suspect(lane, flight, result)
@@ -93,6 +94,8 @@ class Committer:
         self, lane: LaneState, flight: Flight, result: StepResult, gap_s: float, *, decode_only: bool
     ) -> Update:
         """Tell the controller whose actuator shaped this step."""
+        if flight.note == "floor":
+            return Update(lane.controller.state, changed=False, reason="a floor step")
         if not self._state.shared and decode_only and flight.decoders and not flight.alone:
             beside = self._state.lanes.background.last_flight
             assert beside is not None, "the step was not alone"
@@ -119,7 +122,16 @@ class Committer:
         counters.aborted_tokens += wasted
         if flight.preempted and flight.interrupted_at is not None:
             counters.preemption_s.append(max(0.0, result.completed - flight.interrupted_at))
-        self._state.floor.observe(result.completed, service_s, flight.background_tokens, flight.total_tokens)
+
+    def _credit_background(
+        self, lane: LaneState, flight: Flight, result: StepResult, since: float, service_s: float
+    ) -> None:
+        """Count towards the floor what the background had of the device since the step before."""
+        if self._state.shared:
+            self._state.floor.observe(result.completed, service_s * flight.background_tokens / flight.total_tokens)
+        elif lane is self._state.lanes.foreground:
+            taken_s = service_s * flight.threads / self._state.caps.prefill_threads
+            self._state.floor.observe(result.completed, result.completed - since - taken_s)
 
     def _settle(self, lane: LaneState, flight: Flight, result: StepResult) -> None:
         self._state.note_background(result.completed)

@@ -76,6 +76,11 @@ class DecodeTimes:
             return typical_s
         return typical_s * self._shape(threads, decoders) / self._shape(threads, nearest)
 
+    @property
+    def fewest(self) -> int:
+        """The count that leaves most of the device to others."""
+        return self._counts[0]
+
     def fastest(self, decoders: int) -> int:
         """The count for decodes with nothing beside them."""
         times = {threads: self.alone_s(decoders, threads) for threads in self._counts}

@@ -90,6 +90,7 @@ class Starter:
         step_plan = plan(works, limits)
         if step_plan is None:
             return False
+        step_plan.floor = step_plan.floor or self._owes_cpus(lane, works, now)
         parts = self._parts(step_plan, runnable)
         step = Step(tuple(segment for _, segment, _ in parts), self._threads(lane, step_plan, budget, target_s))
         flight = Flight(
@@ -274,11 +275,20 @@ class Starter:
         times = self._state.decode_times
         if self._state.shared:
             return times.fastest(step_plan.total)
+        if step_plan.floor:
+            return times.fewest
         if self._background_works():
             return times.beside(step_plan.total, target_s)
         if self._state.solo.active and not prefills:
             return times.in_turn(step_plan.total)
         return times.fastest(step_plan.total)
+
+    def _owes_cpus(self, lane: LaneState, works: list[Work], now: float) -> bool:
+        """Whether foreground decodes, in a lane of their own, have kept all CPUs from the background for too long."""
+        if self._state.shared or self._state.yields(lane) or self._state.settings.single_class:
+            return False
+        owed = self._state.floor.owed(now, waiting=self._background_works())
+        return owed and all(work.decode for work in works)
 
     def _background_works(self) -> bool:
         """Whether the background's lane runs a step, or is about to start one."""

@@ -103,6 +103,6 @@ def test_the_floor_remembers_its_window_alone() -> None:
     """Also where nobody asks what is owed, as in lanes: hours of steps must not pile up."""
     floor = Floor()
     for step in range(20_000):
-        floor.observe(0.1 * step, 0.1, 1, 1)
+        floor.observe(0.1 * step, 0.1)
     assert len(floor._steps) <= 102
     assert not floor.owed(2000.0, waiting=True)
