@@ -50,6 +50,7 @@ class DecodeTimes:
         self._probed, self._few = probed, capabilities.few_decodes_s_by_threads
         self._batched = capabilities.batched
         self._seen: dict[tuple[int, int], _Seen] = {}
+        self._told: dict[tuple[int, int], float | None] = {}  # planning a step asks ten times
         self._turn = count()
 
     def observe(self, threads: int, decoders: int, context: int, gap_s: float, now: float) -> None:
@@ -59,22 +60,18 @@ class DecodeTimes:
             seen.gaps.clear()
         seen.gaps.append(gap_s)
         seen.at, seen.context, seen.typical_s = now, context, median(seen.gaps)
+        self._told.clear()
 
     def alone_s(self, decoders: int, threads: int | None = None) -> float | None:
         """The gap that this many decoders see alone, on the count that is fastest or on `threads`; None if unknown.
 
         A number that was never measured follows from the nearest that was, in the proportion the probe found.
         """
-        if threads is None:
-            threads = self.fastest(decoders)
-        numbers = [number for count, number in list(self._seen) if count == threads]  # live views ask meanwhile
-        if not numbers:
-            return self._shape(threads, decoders) if threads in self._probed else None
-        nearest = min(numbers, key=lambda number: (abs(number - decoders), number))
-        typical_s = self._seen[threads, nearest].typical_s
-        if nearest == decoders:
-            return typical_s
-        return typical_s * self._shape(threads, decoders) / self._shape(threads, nearest)
+        key = self.fastest(decoders) if threads is None else threads, decoders
+        time_s = self._told.get(key)
+        if time_s is None:
+            time_s = self._told[key] = self._estimate(*key)
+        return time_s
 
     @property
     def fewest(self) -> int:
@@ -107,6 +104,15 @@ class DecodeTimes:
         """Whether this many decoders should be measured again; with `compare`, on every count of threads."""
         counts = self._counts if compare else [self.fastest(decoders)]
         return any(self._is_stale(self._seen.get((threads, decoders)), context, now) for threads in counts)
+
+    def _estimate(self, threads: int, decoders: int) -> float | None:
+        numbers = [number for count, number in list(self._seen) if count == threads]
+        if not numbers:
+            return self._shape(threads, decoders) if threads in self._probed else None
+        nearest = min(numbers, key=lambda number: (abs(number - decoders), number))
+        typical_s = self._seen[threads, nearest].typical_s
+        measured = self._shape(threads, nearest)
+        return typical_s * self._shape(threads, decoders) / measured if measured else typical_s
 
     def _is_stale(self, seen: _Seen | None, context: int, now: float) -> bool:
         return seen is None or now - seen.at > MAX_AGE_S or context > 2 * max(seen.context, 1)
