@@ -231,7 +231,9 @@ class Starter:
     ) -> int | None:
         beside = sum(w.remaining for w in works if not (w.foreground and w.decode))
         most = self._state.caps.prefill_threads if self._state.yields(lane) else self._state.caps.largest_step
-        budget = lane.controller.budget(View(decoders, beside, target_s, most, self._state.caps.tile), now)
+        prefill_s = lane.cost.prefill_s
+        fits = (target_s - lane.cost.decode_s(decoders)) / prefill_s if target_s is not None and prefill_s else None
+        budget = lane.controller.budget(View(decoders, beside, target_s, most, self._state.caps.tile, fits), now)
         self._state.counters.resets = sum(state.controller.resets for state in self._state.lanes.all)
         return budget
 

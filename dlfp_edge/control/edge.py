@@ -18,7 +18,10 @@ Where the paper's form and this one differ:
 - Quantisation rounds the *total* of the step (decodes and chunk) down to the runtime's kernel tile, never to nothing
   and not at all below one tile; it is skipped where it would give up more than an eighth of the step.
 - After a pause the state stays at the last settled cap instead of going back to c_initial.
-- Without a measured target (no decode yet) the initial cap stands and nothing is learned.
+- Without a measured target (no decode yet) the initial cap stands and nothing is learned. c_initial is what the engine
+  predicts to fit the target beside the decodes, where it can predict.
+- The cap goes along with a target that is relative to what this many decodes take: their own time and what is left of
+  the target beside them are in proportion.
 
 The paper's other open cases are answered as in `dlfp_edge.control.paper`.
 """
@@ -40,6 +43,9 @@ MARGIN_STEP, LEAST_MARGIN = 0.06, 0.5
 FIRST_MARGIN = 0.85
 """What the margin settled at on two shared CPUs. Beginning at 1 made the first second of a run its slowest."""
 
+UNKNOWN_CAP = 16
+"""The first cap where nothing is known of the device."""
+
 TILE_LOSS = 1 / 8
 """The share of a step that rounding to a tile may give up; tiles gain 5 to 25% (measured on CPU)."""
 
@@ -56,7 +62,7 @@ class Edge:
         name: str = "dlfp",
         *,
         T: float | None = None,
-        c_initial: float = 16,
+        c_initial: float | None = None,
         c_min: float = 1,
         c_max: float = 8192,
         growth: float = GROWTH,
@@ -68,15 +74,19 @@ class Edge:
         self._target_s, self._min, self._max = T, c_min, c_max
         self._growth = growth
         self._max_change = max_change
-        self._cap = clamp(c_initial, c_min, c_max)
+        self._initial = c_initial
+        self._cap = clamp(c_initial or UNKNOWN_CAP, c_min, c_max)
         self._margin = FIRST_MARGIN
+        self._learned_at_s: float | None = None
 
     @property
     def state(self) -> float | None:
         return self._cap
 
     def budget(self, view: View, now: float) -> int | None:
-        cap = int(clamp(self._cap, self._min, min(self._max, view.most)))
+        if self._learned_at_s is None and self._initial is None and view.fits is not None:
+            self._cap = clamp(self._margin * view.fits, self._min, self._max)
+        cap = int(clamp(self._at(view.target_s), self._min, min(self._max, view.most)))
         return quantise(max(cap, 1), view.decoders, view.tile)
 
     def observe(self, observation: Observation) -> Update:
@@ -85,6 +95,7 @@ class Edge:
             return Update(
                 self._cap, changed=False, reason="no target measured yet" if target_s is None else "no prefill"
             )
+        self._cap, self._learned_at_s = self._at(target_s), target_s
         self._learn_margin(observation.gap_s / target_s)
         target_s *= self._margin
         over = observation.gap_s > target_s
@@ -102,6 +113,12 @@ class Edge:
             wanted = self._cap + self._growth * (wanted - self._cap)
         before, self._cap = self._cap, clamp(wanted, self._min, self._max)
         return Update(self._cap, changed=self._cap != before, reason=None if self._cap != before else "at its limit")
+
+    def _at(self, target_s: float | None) -> float:
+        """The cap for a target, which depends on how many decode where it is a relative one."""
+        if self._target_s is not None or self._learned_at_s is None or not target_s:
+            return self._cap
+        return clamp(self._cap * target_s / self._learned_at_s, self._min, self._max)
 
     def _learn_margin(self, stretch: float) -> None:
         """`stretch` is the gap over the target."""

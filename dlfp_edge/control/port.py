@@ -12,7 +12,8 @@ class View:
 
     `decoders` are protected decodes the step will hold and `prefills` the tokens that could run beside them; `target_s`
     the longest gap a stream should see (None while no decode has been measured), `most` the actuator's upper end
-    (tokens of the largest step, or threads) and `tile` the runtime's kernel tile in tokens.
+    (tokens of the largest step, or threads) and `tile` the runtime's kernel tile in tokens. `fits` are the prefill
+    tokens predicted to fit the target beside the decodes, None where steps cannot be predicted.
     """
 
     decoders: int
@@ -20,6 +21,7 @@ class View:
     target_s: float | None
     most: int
     tile: int
+    fits: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,14 @@ from dlfp_edge.errors import UsageError
 from dlfp_edge.settings import Placement
 
 
-def view(decoders: int = 1, target_s: float | None = None, most: int = 8192, tile: int = 16) -> View:
-    return View(decoders=decoders, prefills=4096, target_s=target_s, most=most, tile=tile)
+def view(
+    decoders: int = 1,
+    target_s: float | None = None,
+    most: int = 8192,
+    tile: int = 16,
+    fits: float | None = None,
+) -> View:
+    return View(decoders=decoders, prefills=4096, target_s=target_s, most=most, tile=tile, fits=fits)
 
 
 def step(gap_s: float, budget: int, used: int | None = None, target_s: float | None = None) -> Observation:
@@ -85,16 +91,42 @@ def test_the_edge_law_settles_on_the_target() -> None:
     assert law.state == pytest.approx((target_s - decode_s) / per_token_s, rel=0.05)
 
 
+def test_the_first_edge_cap_is_what_is_predicted_to_fit() -> None:
+    law = make_chunk_controller("dlfp")
+    assert law.budget(view(target_s=0.040, tile=1, fits=8.0), 0.0) == 6
+    assert law.budget(view(target_s=0.160, tile=1, fits=32.0), 0.0) == 27
+    assert make_chunk_controller("dlfp").budget(view(target_s=0.040, tile=1), 0.0) == 16
+    given_cap = make_chunk_controller("dlfp", parameters={"c_initial": 64})
+    assert given_cap.budget(view(target_s=0.040, tile=1, fits=8.0), 0.0) == 64
+
+
+def test_the_edge_cap_goes_along_with_a_relative_target() -> None:
+    """More readers have a longer target, and beside them there is room for more, at once and not after a few steps."""
+    law = make_chunk_controller("dlfp", parameters={"c_initial": 10})
+    law.observe(step(0.040 * 0.85, 10, target_s=0.040))
+    one = law.budget(view(target_s=0.040, tile=1), 0.0)
+    eight = law.budget(view(8, target_s=0.160, tile=1), 0.0)
+    assert (one, eight) == (10, 40)
+    assert law.budget(view(target_s=0.040, tile=1), 0.0) == 10, "asking has changed nothing"
+    absolute = make_chunk_controller("dlfp", parameters={"c_initial": 10, "T": 0.040})
+    absolute.observe(step(0.040 * 0.85, 10, target_s=0.040))
+    assert absolute.budget(view(8, target_s=0.160, tile=1), 0.0) == 10
+
+
 @given(
-    caps=st.lists(st.tuples(st.floats(0.0001, 5), st.integers(0, 4096), st.floats(0.001, 2)), max_size=50),
+    steps=st.lists(st.tuples(st.floats(0.0001, 5), st.integers(0, 4096), st.floats(0.001, 2)), max_size=50),
+    fits=st.none() | st.floats(-100, 10_000),
     decoders=st.integers(1, 64),
     tile=st.sampled_from([1, 8, 16, 64]),
     name=st.sampled_from(["dlfp", "dlfp-bounded"]),
 )
-def test_the_edge_cap_stays_usable(caps: list[tuple[float, int, float]], decoders: int, tile: int, name: str) -> None:
+def test_the_edge_cap_stays_usable(
+    steps: list[tuple[float, int, float]], fits: float | None, decoders: int, tile: int, name: str
+) -> None:
     law = make_chunk_controller(name)
-    for gap_s, used, target_s in caps:
-        cap = law.budget(view(decoders, target_s, most=2048, tile=tile), 0.0)
+    learned_at_s = None
+    for gap_s, used, target_s in steps:
+        cap = law.budget(view(decoders, target_s, most=2048, tile=tile, fits=fits), 0.0)
         assert cap is not None
         assert 1 <= cap <= 2048
         before = law.state
@@ -102,7 +134,9 @@ def test_the_edge_cap_stays_usable(caps: list[tuple[float, int, float]], decoder
         assert before is not None
         assert update.value is not None
         if gap_s > target_s and used:
-            assert update.value <= before, "a step over its target grew the cap"
+            there = before * target_s / (learned_at_s or target_s)
+            assert update.value <= max(1.0, there * 1.000001), "a step over its target grew the cap"
+        learned_at_s = target_s if used and cap else learned_at_s
 
 
 @given(cap=st.integers(1, 4096), decoders=st.integers(0, 64), tile=st.sampled_from([1, 16, 64]))
