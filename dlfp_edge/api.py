@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from dlfp_edge.clock import Clock
 from dlfp_edge.engine import Engine
 from dlfp_edge.errors import UsageError
-from dlfp_edge.given import check_number, check_text
+from dlfp_edge.given import check_number, check_text, checks_types
 from dlfp_edge.grammar import schema_grammar
 from dlfp_edge.handle import Task
 from dlfp_edge.model_reference import local_model
@@ -99,7 +99,8 @@ class Edge:
 
         Raises UsageError for a task that could never run, QueueFull when too many wait, EngineClosed after `close`.
         """
-        sampling = sampling or Sampling(temperature=temperature, seed=seed)
+        if sampling is None:
+            sampling = Sampling(temperature=temperature, seed=seed)
         check_sampling(sampling)
         if json_schema is not None:
             sampling = _within(sampling, json_schema)
@@ -177,6 +178,7 @@ class Edge:
         self.close()
 
 
+@checks_types
 def open_engine(
     model: str | Path | None = None,
     *,
@@ -215,7 +217,7 @@ def open_engine(
         slowdown=slowdown,
         target_itl_s=target_itl_s,
     )
-    if isolated:
+    if isolated is not False:
         return _isolated(options, settings, runtime, None if isolated is True else isolated)
     loaded = load(runtime, options)
     try:
@@ -239,7 +241,10 @@ def _isolated(load: LoadOptions, settings: Settings, runtime: str, address: str 
     from dlfp_edge.worker import WorkerEngine
     from dlfp_edge.worker.address import SECRET, parse_address
 
-    where = None if address is None else parse_address(address)
+    try:
+        where = None if address is None else parse_address(address)
+    except UsageError as error:
+        raise UsageError(f"isolated: {error}") from None
     if load.model is not None:
         load = replace(load, model=load.model.absolute())  # a worker may be elsewhere, and this process may move
     engine = WorkerEngine(load, settings, runtime=runtime, address=where, secret=os.environ.get(SECRET))

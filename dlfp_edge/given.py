@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import reprlib
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, get_type_hints
+
 from dlfp_edge.errors import UsageError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+_Given = ParamSpec("_Given")
+_Returned = TypeVar("_Returned")
 
 YEAR_S = 365 * 86_400.0
 """The longest time that may be asked for: clocks and timers take no more than some centuries."""
@@ -17,6 +29,32 @@ def check_number(name: str, value: object, least: float, most: float, *, whole: 
     if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
         what = "a whole number" if whole else "a number"
         raise UsageError(f"{name} is {value!r}: give {what} from {least:g} to {most:g}")
+
+
+def checks_types(function: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+    """Makes the function raise UsageError for an argument that is not of the type its signature says."""
+    signature = inspect.signature(function)
+
+    @cache
+    def adapters() -> dict[str, TypeAdapter[object]]:
+        from pydantic import TypeAdapter
+
+        hints = get_type_hints(function)
+        return {name: TypeAdapter(hints[name]) for name in signature.parameters}
+
+    @wraps(function)
+    def checked(*given: _Given.args, **named: _Given.kwargs) -> _Returned:
+        from pydantic import ValidationError
+
+        for name, value in signature.bind(*given, **named).arguments.items():
+            try:
+                adapters()[name].validate_python(value, strict=True)
+            except ValidationError:
+                fits = str(signature.parameters[name].annotation).replace(" | ", " or ")
+                raise UsageError(f"{name} is {reprlib.repr(value)}: give {fits}") from None
+        return function(*given, **named)
+
+    return checked
 
 
 def check_text(text: str) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dlfp_edge.errors import DlfpError
+from dlfp_edge.given import YEAR_S, check_number
 from dlfp_edge.runtime import Tokenizer
 from dlfp_edge.structured import Structured
 from dlfp_edge.task import Class, Finish, OnFinish, OnToken, TaskRecord, TaskSpec
@@ -93,6 +94,8 @@ class Task:
 
     def wait(self, timeout_s: float | None = None) -> TaskRecord:
         """Block until the task has ended, or `timeout_s` passed; returns its record either way."""
+        if timeout_s is not None:
+            check_number("timeout_s", timeout_s, -YEAR_S, YEAR_S)
         with self._changed:
             self._changed.wait_for(lambda: self._done, timeout_s)
         return self.record

@@ -31,7 +31,9 @@ class HubModel:
 
 
 def parse_model(text: str | Path) -> Path | HubModel:
-    """What a model's name says. Raises UsageError for a hub reference that cannot be read."""
+    """What a model's name says. Raises UsageError for an empty one and for a hub reference that cannot be read."""
+    if not str(text).strip():
+        raise UsageError(f"model is {text!r}: name a file, or hf:owner/repo")
     if isinstance(text, Path) or not text.startswith(HUB):
         return Path(text)
     match = _REFERENCE.fullmatch(text)

@@ -504,6 +504,11 @@ class LoadOptions:
     options: Mapping[str, str] = field(default_factory=dict)
     known: Capabilities | None = None
 
+    def __post_init__(self) -> None:
+        """Raises UsageError for threads that no runtime can have."""
+        if self.threads is not None:
+            check_number("threads", self.threads, 1, 2**31, whole=True)
+
 
 Tell = Callable[[str, int, int], None]
 """Called while a file is fetched: its name, the bytes that are here, and the bytes of all of it."""

@@ -26,8 +26,6 @@ def check_options(options: LoadOptions) -> None:
             raise UsageError(f"the llama_cpp runtime has no option '{name}': {hint(name, known, 'it has')}")
         if name in CHOICES and value not in CHOICES[name]:
             raise UsageError(f"{name}={value} is not possible; use one of {', '.join(CHOICES[name])}")
-    if options.threads is not None and options.threads < 1:
-        raise UsageError(f"{options.threads} threads is not possible; give at least 1")
     if options.threads is not None and options.threads > len(options.cpus):
         raise UsageError(f"{options.threads} threads is not possible; this process may use {len(options.cpus)} CPUs")
     if options.cpu_limit < 1:

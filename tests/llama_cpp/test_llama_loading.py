@@ -107,11 +107,6 @@ def test_unknown_architecture(tmp_path: Path) -> None:
     assert "'mammoth9'" in message
 
 
-def test_zero_threads(tiny_model: Path) -> None:
-    message = refusal(LoadOptions(tiny_model, (0,), 1, threads=0))
-    assert "at least 1" in message
-
-
 def test_unknown_option_names_the_nearest(tiny_model: Path) -> None:
     assert "'kv_type'" in refusal(load_options(tiny_model, kv_typ="f16"))
 
