@@ -152,6 +152,13 @@ def test_settings_reach_the_engine(cli: Cli) -> None:
     assert document["foreground"]["shown_itl_ms"]["count"] > 0
 
 
+def test_the_last_target_stands_apart_from_what_gaps_were_held_against(cli: Cli) -> None:
+    said = cli(*RUN, "--duration", "5", "--setting", "shared/dlfp")
+    (line,) = [line for line in said.out.splitlines() if line.startswith("scheduling")]
+    assert "last target" in line
+    assert "target of its own step" in line
+
+
 def test_a_token_cap_means_shared_steps(cli: Cli) -> None:
     document = json.loads(cli(*RUN, "--duration", "5", "--controller", "fixed:32", "--json").out)
     assert document["placement"] == "shared"
