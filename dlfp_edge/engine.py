@@ -26,7 +26,7 @@ from dlfp_edge.lane_state import LaneState
 from dlfp_edge.placement import open_lanes
 from dlfp_edge.queues import Queues
 from dlfp_edge.running import most_cells
-from dlfp_edge.runtime import Pooling, Runtime, check_sampling
+from dlfp_edge.runtime import LaneSpec, Pooling, Runtime, check_sampling
 from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.starter import Starter
 from dlfp_edge.state import State
@@ -84,6 +84,11 @@ class Engine:
         self._delivery.ended = self._ended
 
     # --- for callers, from any thread -------------------------------------------------------------------------------
+
+    @property
+    def lane_specs(self) -> tuple[LaneSpec, ...]:
+        """The lanes as they were asked of the runtime."""
+        return tuple(lane.lane.spec for lane in self._lanes.all)
 
     def start(self) -> None:
         """Run the loop in a thread of its own until `close`."""

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import psutil
 
+from dlfp_edge.bench.child import answer_parent, in_child
+from dlfp_edge.bench.forecast import forecaster
+from dlfp_edge.bench.loading import load_runtime
 from dlfp_edge.bench.report import Progress, Report, measured_on
 from dlfp_edge.engine import Engine
-from dlfp_edge.experiment.session import Outcome, run_workload, running
+from dlfp_edge.experiment.session import run_workload, running
 from dlfp_edge.experiment.workload import Stream, Workload, load_workload
 from dlfp_edge.measure.percentiles import distribution
 from dlfp_edge.plugins import detect_device
-from dlfp_edge.runtime import Runtime
+from dlfp_edge.pressure import SAVED_SHARE
+from dlfp_edge.runtime import LoadOptions, Runtime
 from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.task import Class, Finish
 
@@ -27,23 +32,30 @@ _GRAIN = 256
 _SAMPLE_S = 0.05
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Part:
-    outcome: Outcome
-    ids: dict[str, tuple[int, ...]]
+    """What came of one run. `over_target` and `cached_ttft_s` are as in `measure.tally.Tally`."""
+
+    complete: int
+    ids: dict[str, list[int]]
+    pauses: int
+    cached_tokens: int
+    over_target: list[float]
+    cached_ttft_s: list[float]
     peak_mb: float
+    predicted_mb: float | None
+    facts: dict[str, Any]
 
 
-def crowded(runtime: Runtime, progress: Progress) -> Report:
+def crowded(runtime: str, model: Path | None, exact: bool, progress: Progress) -> Report:
     """The bundled `conversations` in both placements, with room for all of it and with room for three of each."""
-    workload = load_workload("conversations")
     parts: dict[tuple[Placement, bool], _Part] = {}
     orders = [(placement, small) for placement in (Placement.LANES, Placement.SHARED) for small in (False, True)]
+    file = None if model is None else str(model)
     for done, (placement, small) in enumerate(orders):
-        label = f"{placement.value}, {'room for three' if small else 'room for all'}"
-        progress(done / len(orders), label)
-        parts[placement, small] = _run(runtime, workload, _settings(runtime, workload, placement, small=small))
-    rows = [_row(order, part, parts[order[0], False]) for order, part in parts.items()]
+        progress(done / len(orders), f"{placement.value}, {'room for three' if small else 'room for all'}")
+        parts[placement, small] = _Part(**in_child(__name__, runtime, file, exact, placement.value, small))
+    roomy = parts[orders[0][0], False]
     return Report(
         "crowded",
         "8 conversations of 10 turns and 40 documents",
@@ -58,15 +70,54 @@ def crowded(runtime: Runtime, progress: Progress) -> Report:
             "median gap / T",
             "P99 gap / T",
             "max gap / T",
+            "over T",
+            "over T %",
             "second-turn TTFT ms",
             "peak MB",
+            "predicted MB",
+            "peak / predicted",
         ),
-        rows,
+        [_row(order, part, roomy) for order, part in parts.items()],
         notes=[
             "ids are compared with those in the roomy context; they are the same by design with --exact only",
             "T is the target in force at each step, for as many streams as decoded in it",
+            "over T counts the foreground's gaps, while background work exists, that are longer than T",
+            "each row ran in a process of its own; its memory is predicted with every KV cell in use and, where there "
+            f"is room for three, with all that paused tasks may save: {SAVED_SHARE:.0%} of the KV cells",
         ],
-        facts={**measured_on(runtime), "schedule_invariant": runtime.capabilities.schedule_invariant},
+        facts=roomy.facts,
+    )
+
+
+def measure(runtime_name: str, model: Path | None, exact: bool, placement: Placement, small: bool) -> _Part:
+    """Run the workload in this process, which has loaded no model before."""
+    workload = load_workload("conversations")
+    forecast, options = forecaster(runtime_name), LoadOptions(model, cpus=(0,), cpu_limit=1, exact=exact)
+    if forecast is not None:
+        forecast.expected_resident(options, (), 0)  # loads the runtime's packages, which are no part of a forecast
+    before = psutil.Process().memory_info().rss
+    with closing(load_runtime(runtime_name, model, exact=exact)) as runtime:
+        engine = Engine(runtime, _settings(runtime, workload, placement, small=small), detect_device().cpu())
+        with _peak_mb() as peak, running(engine):
+            outcome = run_workload(engine, workload, windows=None)
+        predicted = None
+        if forecast is not None:
+            lanes = engine.lane_specs
+            used = forecast.expected_resident(options, lanes, max(lane.context for lane in lanes))[1]
+            saved = SAVED_SHARE * forecast.inspect(options, lanes)["memory"]["kv"]
+            predicted = (before + used + (saved if small and runtime.capabilities.save else 0)) / 1e6
+        facts = {**measured_on(runtime), "schedule_invariant": runtime.capabilities.schedule_invariant}
+    tally = outcome.tally
+    return _Part(
+        complete=sum(record.finish in (Finish.LENGTH, Finish.STOP) for record in outcome.records),
+        ids={record.label: list(record.output_token_ids) for record in outcome.records},
+        pauses=tally.foreground.pauses + tally.background.pauses,
+        cached_tokens=tally.foreground.cached_tokens,
+        over_target=list(tally.foreground.over_target),
+        cached_ttft_s=list(tally.foreground.cached_ttft),
+        peak_mb=max(peak),
+        predicted_mb=predicted,
+        facts=facts,
     )
 
 
@@ -89,33 +140,26 @@ def _cells(stream: Stream) -> int:
     return -(-longest // _GRAIN) * _GRAIN
 
 
-def _run(runtime: Runtime, workload: Workload, settings: Settings) -> _Part:
-    engine = Engine(runtime, settings, detect_device().cpu())
-    with _peak_mb() as peak, running(engine):
-        outcome = run_workload(engine, workload, windows=None)
-    ids = {record.label: tuple(record.output_token_ids) for record in outcome.records}
-    return _Part(outcome, ids, max(peak))
-
-
 def _row(order: tuple[Placement, bool], part: _Part, roomy: _Part) -> tuple[Any, ...]:
-    records = list(part.outcome.records)
-    tally = part.outcome.tally.foreground
-    whole = sum(record.finish in (Finish.LENGTH, Finish.STOP) for record in records)
-    same = sum(part.ids[label] == roomy.ids.get(label) for label in part.ids)
-    over = distribution(tally.over_target, scale=1.0)
+    over = distribution(part.over_target, scale=1.0)
+    above = sum(gap > 1 for gap in part.over_target)
     return (
         order[0].value,
         "three" if order[1] else "all",
-        whole,
-        len(records),
-        same,
-        tally.pauses + part.outcome.tally.background.pauses,
-        tally.cached_tokens,
+        part.complete,
+        len(part.ids),
+        sum(ids == roomy.ids.get(label) for label, ids in part.ids.items()),
+        part.pauses,
+        part.cached_tokens,
         over.p50,
         over.p99,
         over.max,
-        distribution(tally.cached_ttft).p50,
+        above,
+        100 * above / over.count if over.count else None,
+        distribution(part.cached_ttft_s).p50,
         part.peak_mb,
+        part.predicted_mb,
+        None if part.predicted_mb is None else part.peak_mb / part.predicted_mb,
     )
 
 
@@ -135,3 +179,11 @@ def _peak_mb() -> Iterator[list[float]]:
     finally:
         stop.set()
         watcher.join()
+
+
+def _answer(runtime: str, model: str | None, exact: bool, placement: str, small: bool) -> dict[str, Any]:
+    return asdict(measure(runtime, None if model is None else Path(model), exact, Placement(placement), small))
+
+
+if __name__ == "__main__":
+    answer_parent(_answer)

@@ -221,15 +221,20 @@ def turns(
 def crowded(
     exact: Annotated[bool, typer.Option("--exact", help="Kernels whose output no schedule changes.")] = False,
     model: ModelOption = None,
+    runtime: RuntimeOption = _LLAMA,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
-    """Eight conversations and 40 documents in a context for three: answers, gaps, words and memory."""
+    """Eight conversations and 40 documents in a context for three: answers, gaps, words, and memory as predicted."""
     from dlfp_edge.bench.crowded import crowded as measure
 
-    with _loaded(_LLAMA, model, out, exact=exact) as loaded, progress_bar() as progress:
-        report = measure(loaded, progress)
-    _deliver(report, out, as_json)
+    known_runtime(runtime)
+    existing_model(model)
+    with output_directory(out):
+        file = model_file(runtime, model)
+        with progress_bar() as progress:
+            report = measure(runtime, file, exact, progress)
+        _deliver(report, out, as_json)
 
 
 @app.command()

@@ -53,6 +53,18 @@ def test_compare(cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "c" / "frontier.png").exists()
 
 
+def test_crowded(cli: Cli) -> None:
+    document = json.loads(cli("bench", "crowded", "--runtime", "simulated", "--json").out)
+    assert [(row["placement"], row["room for"]) for row in document["rows"]] == [
+        ("lanes", "all"), ("lanes", "three"), ("shared", "all"), ("shared", "three"),
+    ]  # fmt: skip
+    for row in document["rows"]:
+        assert row["complete"] == row["of"] == row["same ids"] == 120
+        assert (row["over T"] > 0) == (row["over T %"] > 0) == (row["max gap / T"] > 1)
+        assert row["peak MB"] > 0
+        assert row["predicted MB"] is None
+
+
 def test_schemas(cli: Cli) -> None:
     said = cli("bench", "schemas", "--runtime", "simulated", "--count", "8", "--json")
     for row in json.loads(said.out)["rows"]:
