@@ -1,4 +1,4 @@
-"""Where the command starts. What Ctrl-C does while everything is still being imported: one line, as later."""
+"""Where the command starts. What Ctrl-C and SIGTERM do while everything is still imported: one line, as later."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ import signal
 import sys
 from types import FrameType
 
-_INTERRUPTED = 130
+_ORDINARY = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+_WORDS = {signal.SIGINT: b"interrupted", signal.SIGTERM: b"terminated"}
 
 
 def main() -> int:
     """Import the application and run it."""
-    ordinary = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if ordinary:
-        signal.signal(signal.SIGINT, _leave)
+    ordinary = {number: handler for number, handler in _ORDINARY.items() if signal.getsignal(number) is handler}
+    for number in ordinary:
+        signal.signal(number, _leave)
     from dlfp_edge.cli.main import main as run
 
-    if ordinary:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, handler in ordinary.items():
+        signal.signal(number, handler)
     return run()
 
 
-def _leave(_number: int, _frame: FrameType | None) -> None:
+def _leave(number: int, _frame: FrameType | None) -> None:
     """End at once: an exception in the middle of an import can become another one, and there is nothing to lose yet."""
     if sys.stderr is not None:
-        os.write(2, b"dlfp-edge: interrupted\n")
-    os._exit(_INTERRUPTED)
+        os.write(2, b"dlfp-edge: %s\n" % _WORDS[signal.Signals(number)])
+    os._exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _RESTORE = "\x1b[?2026l\x1b[?7h\x1b[?25h\n"
 """Undoes what a picture sets: its frame held back, no wrapping, no cursor."""
@@ -21,6 +21,27 @@ class Interruption:
     def __init__(self) -> None:
         self.asked = False
         self.code = INTERRUPTED
+
+
+class Terminated(BaseException):
+    """SIGTERM, where there is nothing to end in order."""
+
+
+@contextmanager
+def ends_on_sigterm() -> Iterator[None]:
+    """During the block SIGTERM raises Terminated, unless this process was started to ignore it; a second one kills."""
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise Terminated
+
+    previous = signal.getsignal(signal.SIGTERM)
+    if previous is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 @contextmanager

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO, cast
 
 import typer
 
 from dlfp_edge.cli import bench, compare, models, run, worker
+from dlfp_edge.cli.interrupt import INTERRUPTED, TERMINATED, Terminated, ends_on_sigterm
 from dlfp_edge.cli.options import path_argument
-from dlfp_edge.cli.output import discard, note
+from dlfp_edge.cli.output import Stdout, discard, note
 from dlfp_edge.errors import DlfpError, UsageError
 
 PROGRAM = "dlfp-edge"
-INTERRUPTED = 130
 
 app = typer.Typer(
     name=PROGRAM,
@@ -66,9 +67,9 @@ def describe(
     if version:
         from importlib.metadata import version as installed_version
 
-        typer.echo(f"{PROGRAM} {installed_version('dlfp-edge')}")
+        print(f"{PROGRAM} {installed_version('dlfp-edge')}")
     elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        print(context.get_help())
     else:
         from dlfp_edge.cli import logs
 
@@ -76,22 +77,11 @@ def describe(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 well, 2 wrong input, 1 other failures, 130 interrupted."""
+    """Run one command; its exit code: 0 well, 2 wrong input, 1 other failures, 130 interrupted, 143 terminated."""
     if not _open_streams():
         return _report("cannot write to stdout: it is closed", 1)
-    code = _run(arguments)
-    return code if _flushed() else code or 1
-
-
-def _flushed() -> bool:
-    """Whether stdout has taken everything; if not, that is said."""
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        discard(sys.stdout)
-        _report(f"cannot write to stdout: {error.strerror or error}", 1)
-        return False
-    return True
+    with redirect_stdout(cast(TextIO, Stdout(sys.stdout))):
+        return _run(arguments)
 
 
 def _open_streams() -> bool:
@@ -108,12 +98,17 @@ def _open_streams() -> bool:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        code = app(None if arguments is None else list(arguments), prog_name=PROGRAM, standalone_mode=False)
+        with ends_on_sigterm():
+            code = app(None if arguments is None else list(arguments), prog_name=PROGRAM, standalone_mode=False)
         if code == INTERRUPTED:
-            note(f"{PROGRAM}: interrupted")
+            return _interrupted()
+        sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except KeyboardInterrupt:
-        return _report("interrupted", INTERRUPTED)
+    except (KeyboardInterrupt, typer.Abort):
+        return _interrupted()
+    except Terminated:
+        note(f"{PROGRAM}: terminated")
+        return TERMINATED
     except BrokenPipeError:
         discard(sys.stdout)
         return 1
@@ -131,8 +126,6 @@ def _is_command_line_error(error: Exception) -> bool:
 def _fail(error: Exception, code: int) -> int:
     if os.environ.get("DLFP_EDGE_DEBUG") == "1":
         raise error
-    if isinstance(error, typer.Abort):
-        return _report("interrupted", INTERRUPTED)
     format_message = getattr(error, "format_message", None)
     message = format_message() if format_message else str(error)
     if "No such option: --log-" in message:
@@ -140,6 +133,11 @@ def _fail(error: Exception, code: int) -> int:
     if not isinstance(error, DlfpError) and format_message is None:
         message = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return _report(" ".join(message.split()), code)
+
+
+def _interrupted() -> int:
+    note(f"{PROGRAM}: interrupted")
+    return INTERRUPTED
 
 
 def _report(message: str, code: int) -> int:

@@ -59,22 +59,39 @@ def discard(stream: TextIO) -> None:
         os.close(nowhere)
 
 
-@contextlib.contextmanager
-def _to_stdout() -> Iterator[None]:
-    """Names stdout where it takes nothing more."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        discard(sys.stdout)
-        raise RuntimeFailure(f"cannot write to stdout: {error.strerror or error}") from None
+class Stdout:
+    """A stream as stdout: where it takes nothing more that is said by name, whichever library was writing."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """As of the stream. Raises RuntimeFailure."""
+        with self._named():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        """As of the stream. Raises RuntimeFailure."""
+        with self._named():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            discard(self._stream)
+            raise RuntimeFailure(f"cannot write to stdout: {error.strerror or error}") from None
 
 
 def print_json(document: Mapping[str, Any]) -> None:
     """The command's one document on stdout."""
-    with _to_stdout():
-        print(to_json(document), flush=True)
+    print(to_json(document), flush=True)
 
 
 def save(path: Path, document: Mapping[str, Any]) -> None:
@@ -87,8 +104,7 @@ def save(path: Path, document: Mapping[str, Any]) -> None:
 
 def print_text(title: str, text: str) -> None:
     """Text of a model's or a user's on stdout: as it is, and on a terminal without what terminals obey."""
-    with _to_stdout():
-        print(_for(sys.stdout, f"{title}\n{text}"))
+    print(_for(sys.stdout, f"{title}\n{text}"))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -106,9 +122,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
     for row in rows:
         table.add_row(*(cell(row[index]) for index in shown))
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-    with _to_stdout():
-        console.print(title, style="bold", markup=False)
-        console.print(table)
+    console.print(title, style="bold", markup=False)
+    console.print(table)
 
 
 def cell(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Annotated
 
 import typer
@@ -31,6 +32,7 @@ def worker(
     from dlfp_edge.worker.serve import serve_at, serve_stdio
 
     if listen is None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # its front ends it this way, whatever it is doing
         serve_stdio(parent)
     address = parse_address(listen)
     if not address.local and not allow_remote:

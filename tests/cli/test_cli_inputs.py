@@ -269,6 +269,32 @@ def test_streams_that_take_nothing(tmp_path: Path, redirection: str, code: int, 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize(
+    "command",
+    ["--help", "--version", "run --help", "models", "models list", "models list --json", "bench curve --largest 2", ""],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_a_full_disk_refuses_is_one_line(tmp_path: Path, command: str, unbuffered: str) -> None:
+    if command.startswith("models list"):
+        pytest.importorskip("llama_cpp")
+    arguments = [*command.split(), *(SIMULATED if command.startswith("bench") else ())]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "dlfp_edge.cli.main", *arguments],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.splitlines() if line.startswith("dlfp-edge: ") or "Error" in line]
+    assert lines == ["dlfp-edge: error: cannot write to stdout: No space left on device"]
+
+
 def test_as_a_process() -> None:
     done = _process("run", "--controller", "nope")
     assert done.returncode == 2

@@ -247,10 +247,11 @@ def test_embedded_the_engine_prints_nothing() -> None:
 
 
 @pytest.mark.parametrize("package", ["typer", "pydantic"])
-def test_ctrl_c_while_everything_is_imported(tmp_path: Path, package: str) -> None:
+@pytest.mark.parametrize(("sent", "code", "says"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")])
+def test_a_signal_while_everything_is_imported(tmp_path: Path, package: str, sent: str, code: int, says: str) -> None:
     """A stand-in for a package sends the signal, so that it surely comes during imports."""
     (tmp_path / f"{package}.py").write_text(
-        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+        f"import os, signal, time\nos.kill(os.getpid(), signal.{sent})\ntime.sleep(60)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", "from dlfp_edge.cli.entry import main; raise SystemExit(main())", "run", "chat"],
@@ -260,8 +261,8 @@ def test_ctrl_c_while_everything_is_imported(tmp_path: Path, package: str) -> No
         timeout=50,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == "dlfp-edge: interrupted\n"
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr == f"dlfp-edge: {says}\n"
 
 
 def test_starting_the_command_imports_little() -> None:

