@@ -111,7 +111,9 @@ def info(
     print_table(found["path"], ("what", "value"), _rows(found))
     memory = found["memory"]
     if memory["fits"] is False:
-        print("it does not fit: lower --ctx, take a smaller kv_type or model, or end other programs")
+        most = memory["most_kv_cells"]
+        mend = f"give --ctx at most {most}, take a smaller kv_type or model" if most else "take a smaller model"
+        print(f"it does not fit: {mend}, or end other programs")
 
 
 @app.command()

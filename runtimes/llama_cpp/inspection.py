@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from dlfp_edge.plugins import detect_device
 from dlfp_edge.runtime import LaneSpec, LoadOptions
 
+from .budget import MOST_CELLS
 from .context import ContextSettings, flash_attention
 from .library import library
-from .memory import LaneNeed, MemoryNeed
+from .memory import CELL_GRAIN, LaneNeed, MemoryNeed
 from .model import default_model
 from .model_files import ModelFiles, read_model_files
 from .options import check_options, context_settings
@@ -26,11 +29,9 @@ def inspect(options: LoadOptions, lanes: Sequence[LaneSpec]) -> dict[str, Any]:
     settings = context_settings(options)
     files = read_model_files(options.model or default_model())
     need, header = MemoryNeed(files.header, settings), files.header
-    flash = [
-        not spec.threads_invariant if settings.flash_attention is None else settings.flash_attention for spec in lanes
-    ]
-    needs = [need.lane(spec.context, spec.sequences, flash_attention=on) for spec, on in zip(lanes, flash, strict=True)]
-    total, memory = need.loaded + sum(lane.total for lane in needs), detect_device().memory()
+    needs, memory = _lane_needs(need, settings, lanes), detect_device().memory()
+    total = need.loaded + sum(lane.total for lane in needs)
+    most = _most_cells(need, settings, lanes, memory.available)
     return {
         "path": str(files.first),
         "files": len(files.paths),
@@ -55,7 +56,8 @@ def inspect(options: LoadOptions, lanes: Sequence[LaneSpec]) -> dict[str, Any]:
             "needed": total,
             "available": memory.available,
             "total": memory.total,
-            "fits": None if memory.available is None else total <= memory.available,
+            "fits": None if memory.available is None else total <= memory.available and _possible(lanes),
+            "most_kv_cells": most,
         },
     }
 
@@ -85,3 +87,21 @@ def _lane_needs(
         need.lane(spec.context, spec.sequences, flash_attention=flash_attention(settings, spec), filled=filled)
         for spec in lanes
     ]
+
+
+def _most_cells(need: MemoryNeed, settings: ContextSettings, lanes: Sequence[LaneSpec], available: int | None) -> int:
+    """The most KV cells, in whole grains, that lanes of these proportions can have in all; 0 where none fit."""
+    asked = sum(spec.context for spec in lanes)
+
+    def too_many(grains: int) -> bool:
+        cells = grains * CELL_GRAIN
+        scaled = [replace(spec, context=-(-spec.context * cells // asked)) for spec in lanes]
+        taken = need.loaded + sum(lane.total for lane in _lane_needs(need, settings, scaled))
+        return not _possible(scaled) or (available is not None and taken > available)
+
+    counts = range(1, len(lanes) * MOST_CELLS // CELL_GRAIN + 1)
+    return CELL_GRAIN * bisect_left(counts, True, key=too_many)
+
+
+def _possible(lanes: Sequence[LaneSpec]) -> bool:
+    return all(spec.context <= MOST_CELLS for spec in lanes)

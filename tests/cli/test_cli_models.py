@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+
+from dlfp_edge.device import Memory
+from dlfp_edge.plugins import detect_device
 
 from .conftest import Cli
 from .test_cli_inputs import assert_one_line
@@ -45,7 +49,17 @@ def test_info_in_words(cli: Cli, model: Path) -> None:
 def test_info_says_what_does_not_fit(cli: Cli, model: Path) -> None:
     said = cli("models", "info", model.name, "--ctx", str(1 << 38))
     assert said.code == 0
-    assert "it does not fit" in said.out
+    (most,) = re.findall(r"it does not fit: give --ctx at most (\d+),", said.out)
+    for cells, fits in ((int(most) // 2, True), (4 * int(most), False)):  # other programs come and go
+        told = json.loads(cli("models", "info", model.name, "--ctx", str(cells), "--json").out)
+        assert told["memory"]["fits"] is fits
+
+
+def test_info_of_a_model_that_fits_with_no_context(cli: Cli, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = detect_device()
+    monkeypatch.setattr(type(device), "memory", lambda _: Memory(total=1 << 20, available=1 << 16))
+    said = cli("models", "info", model.name)
+    assert "it does not fit: take a smaller model, or end" in said.out
 
 
 def test_info_of_the_embedded_model_says_its_windows(cli: Cli) -> None:
