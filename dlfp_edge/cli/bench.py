@@ -14,10 +14,12 @@ from dlfp_edge.cli.fetching import model_file
 from dlfp_edge.cli.live import progress_bar, spinner
 from dlfp_edge.cli.options import (
     ModelOption,
+    RuntimeOptions,
     at_least_one,
     existing_model,
     known_runtime,
     output_directory,
+    parse_options,
     parse_positive,
     path_argument,
 )
@@ -47,6 +49,7 @@ def overhead(
     streams: Annotated[str, typer.Option(help="Numbers of decoding streams, with commas.")] = "1,8,64",
     tokens: Annotated[int, typer.Option(help="Tokens each stream decodes.")] = 200,
     model: ModelOption = None,
+    runtime_option: RuntimeOptions = None,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
@@ -56,7 +59,7 @@ def overhead(
 
     counts = _numbers(streams, "--streams")
     at_least_one(tokens, "--tokens")
-    with _loaded(_LLAMA, model, out) as loaded, progress_bar() as progress:
+    with _loaded(_LLAMA, model, out, runtime_option) as loaded, progress_bar() as progress:
         real_s = decode_steps_s(loaded, counts, progress)
     _deliver(measure(counts, tokens, real_s), out, as_json)
 
@@ -68,6 +71,7 @@ def curve(
     largest: Annotated[int, typer.Option(help="Most tokens in a step.")] = 2048,
     model: ModelOption = None,
     runtime: RuntimeOption = _LLAMA,
+    runtime_option: RuntimeOptions = None,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
@@ -82,7 +86,7 @@ def curve(
     usable = detect_device().cpu().limit
     if wanted and max(wanted) > usable:
         raise UsageError(f"--threads: {max(wanted)} is more than the {usable} CPUs this process may use")
-    with _loaded(runtime, model, out) as loaded, progress_bar() as progress:
+    with _loaded(runtime, model, out, runtime_option) as loaded, progress_bar() as progress:
         report = measure(loaded, wanted or [1, loaded.capabilities.prefill_threads], repeats, largest, progress)
     _deliver(report, out, as_json)
     plot(report, out / "curve.png")
@@ -93,6 +97,7 @@ def gil(
     seconds: Annotated[float, typer.Option(help="How long each probe runs.")] = 10.0,
     interruptions: Annotated[int, typer.Option(help="How many long steps are interrupted.")] = 30,
     model: ModelOption = None,
+    runtime_option: RuntimeOptions = None,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
@@ -102,7 +107,7 @@ def gil(
 
     parse_positive(str(seconds), "--seconds")
     at_least_one(interruptions, "--interruptions")
-    with _loaded(_LLAMA, model, out) as loaded, progress_bar() as progress:
+    with _loaded(_LLAMA, model, out, runtime_option) as loaded, progress_bar() as progress:
         report = measure(loaded, detect_device().cpu().usable, seconds, interruptions, progress)
     _deliver(report, out, as_json)
 
@@ -113,6 +118,7 @@ def preempt(
     periods: Annotated[str, typer.Option(help="Seconds between steady arrivals, with commas.")] = "1,5,10",
     seconds: Annotated[float, typer.Option(help="How long each steady series runs.")] = 30.0,
     model: ModelOption = None,
+    runtime_option: RuntimeOptions = None,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
@@ -122,7 +128,7 @@ def preempt(
     at_least_one(arrivals, "--arrivals")
     parse_positive(str(seconds), "--seconds")
     periods_s = [parse_positive(part, "--periods") for part in periods.split(",")]
-    with _loaded(_LLAMA, model, out) as loaded, progress_bar() as progress:
+    with _loaded(_LLAMA, model, out, runtime_option) as loaded, progress_bar() as progress:
         report = measure(loaded, arrivals, periods_s, seconds, progress)
     _deliver(report, out, as_json)
 
@@ -151,13 +157,14 @@ def memory(
 @app.command()
 def exact(
     model: ModelOption = None,
+    runtime_option: RuntimeOptions = None,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
     """Whether greedy output ids are the same under every setting as alone (exact kernels)."""
     from dlfp_edge.bench.exact import exact as measure
 
-    with _loaded(_LLAMA, model, out, exact=True) as loaded, progress_bar() as progress:
+    with _loaded(_LLAMA, model, out, runtime_option, exact=True) as loaded, progress_bar() as progress:
         report = measure(loaded, progress)
     _deliver(report, out, as_json)
 
@@ -167,6 +174,7 @@ def words(
     contexts: Annotated[str, typer.Option(help="Prompt lengths, with commas.")] = "100,600,4000",
     tokens: Annotated[int, typer.Option(help="Tokens to compare.")] = 64,
     model: ModelOption = None,
+    runtime_option: RuntimeOptions = None,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
@@ -175,7 +183,7 @@ def words(
 
     at_least_one(tokens, "--tokens")
     lengths = _numbers(contexts, "--contexts")
-    with _loaded(_LLAMA, model, out) as loaded, progress_bar() as progress:
+    with _loaded(_LLAMA, model, out, runtime_option) as loaded, progress_bar() as progress:
         report = measure(loaded, lengths, tokens, progress)
     _deliver(report, out, as_json)
 
@@ -185,6 +193,7 @@ def waves(
     documents: Annotated[int, typer.Option(help="Documents to finish in each part.")] = 16,
     rounds: Annotated[int, typer.Option(help="How often each part runs.")] = 2,
     model: ModelOption = None,
+    runtime_option: RuntimeOptions = None,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
@@ -193,7 +202,7 @@ def waves(
 
     at_least_one(documents, "--documents")
     at_least_one(rounds, "--rounds")
-    with _loaded(_LLAMA, model, out) as loaded, progress_bar() as progress:
+    with _loaded(_LLAMA, model, out, runtime_option) as loaded, progress_bar() as progress:
         report = measure(loaded, documents, rounds, progress)
     _deliver(report, out, as_json)
 
@@ -204,6 +213,7 @@ def turns(
     new: Annotated[int, typer.Option(help="New tokens of the second turn.")] = 64,
     rounds: Annotated[int, typer.Option(help="How many conversations.")] = 10,
     model: ModelOption = None,
+    runtime_option: RuntimeOptions = None,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
@@ -212,7 +222,7 @@ def turns(
 
     for value, option in ((shared, "--shared"), (new, "--new"), (rounds, "--rounds")):
         at_least_one(value, option)
-    with _loaded(_LLAMA, model, out) as loaded, progress_bar() as progress:
+    with _loaded(_LLAMA, model, out, runtime_option) as loaded, progress_bar() as progress:
         report = measure(loaded, shared, new, rounds, progress)
     _deliver(report, out, as_json)
 
@@ -242,6 +252,7 @@ def soak(
     minutes: Annotated[float, typer.Option(help="How long, on the runtime's clock.")] = 5.0,
     model: ModelOption = None,
     runtime: RuntimeOption = _LLAMA,
+    runtime_option: RuntimeOptions = None,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
@@ -249,7 +260,7 @@ def soak(
     from dlfp_edge.bench.soak import soak as measure
 
     parse_positive(str(minutes), "--minutes")
-    with _loaded(runtime, model, out) as loaded, progress_bar() as progress:
+    with _loaded(runtime, model, out, runtime_option) as loaded, progress_bar() as progress:
         report = measure(loaded, 60 * minutes, progress)
     _deliver(report, out, as_json)
 
@@ -280,6 +291,7 @@ def schemas(
     count: Annotated[int, typer.Option(help="How many of the hundred schemas.", max=100)] = 100,
     model: ModelOption = None,
     runtime: RuntimeOption = _LLAMA,
+    runtime_option: RuntimeOptions = None,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
@@ -287,22 +299,25 @@ def schemas(
     from dlfp_edge.bench.schemas import schemas as measure
 
     at_least_one(count, "--count")
-    with _loaded(runtime, model, out) as loaded, progress_bar() as progress:
+    with _loaded(runtime, model, out, runtime_option) as loaded, progress_bar() as progress:
         report = measure(loaded, count, progress)
     _deliver(report, out, as_json)
 
 
 @contextmanager
-def _loaded(name: str, model: str | None, out: Path, exact: bool = False) -> Iterator[Runtime]:
+def _loaded(
+    name: str, model: str | None, out: Path, runtime_option: list[str] | None, exact: bool = False
+) -> Iterator[Runtime]:
     from dlfp_edge.bench.loading import load_runtime
     from dlfp_edge.cli.logs import keep_log_in
 
     known_runtime(name)
     existing_model(model)
+    options = parse_options(runtime_option)
     with output_directory(out):
         file = model_file(name, model)
         note(f"loading {model or 'the embedded model'}, probing threads…" if name == _LLAMA else f"setting up {name}…")
-        with closing(load_runtime(name, file, exact=exact)) as runtime:
+        with closing(load_runtime(name, file, exact=exact, options=options)) as runtime:
             keep_log_in(out)
             yield runtime
 

@@ -51,6 +51,7 @@ def compare(
     threads: Annotated[int | None, typer.Option(help="Most CPU threads. Default: probed.")] = None,
     model: options.ModelOption = None,
     runtime: Annotated[str, typer.Option(help="llama_cpp, or simulated.")] = "llama_cpp",
+    runtime_option: options.RuntimeOptions = None,
     out: Annotated[
         Path,
         typer.Option(parser=options.path_argument, metavar="PATH", help="Folder for compare.json and frontier.png."),
@@ -80,6 +81,7 @@ def compare(
     options.at_least_one(threads, "--threads")
     options.known_runtime(runtime)
     options.existing_model(model)
+    given = options.parse_options(runtime_option)
     arms = _arms(settings, pace, target_itl, slowdown, ctx)
     name = model or ("the embedded model" if runtime == "llama_cpp" else runtime)
     written = _Files(out)
@@ -87,7 +89,9 @@ def compare(
         stack.enter_context(options.output_directory(out))
         file = model_file(runtime, model)
         with spinner(f"loading {name}…", picture=not as_json):
-            loaded = stack.enter_context(closing(load_runtime(runtime, file, threads=threads, seed=seed)))
+            loaded = stack.enter_context(
+                closing(load_runtime(runtime, file, threads=threads, seed=seed, options=given))
+            )
         comparer = Comparer(
             loaded,
             asked,

@@ -85,9 +85,7 @@ def info(
         str, typer.Argument(parser=options.model_argument, help="A GGUF file, or a fetched hf:owner/repo.")
     ],
     ctx: Annotated[int | None, typer.Option(help="KV cells of all lanes together.")] = None,
-    runtime_option: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE as for run, such as kv_type=q8_0. Repeatable.")
-    ] = None,
+    runtime_option: options.RuntimeOptions = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="As for run: kernels whose output no schedule changes.")
     ] = False,
@@ -103,7 +101,7 @@ def info(
     options.at_least_one(ctx, "--ctx")
     maker, parsed = _maker(), parse_model(model)
     path = maker.find_cached(parsed) if isinstance(parsed, HubModel) else parsed
-    given = options.parse_options(runtime_option or [])
+    given = options.parse_options(runtime_option)
     found = maker.inspect(LoadOptions(path, (0,), 1, exact=exact, options=given), _lanes(ctx))
     if as_json:
         print_json(found)

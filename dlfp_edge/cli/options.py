@@ -71,9 +71,9 @@ def parse_parameters(pairs: Iterable[str]) -> dict[str, float]:
     return parameters
 
 
-def parse_options(pairs: Iterable[str]) -> Mapping[str, str]:
+def parse_options(pairs: Iterable[str] | None) -> dict[str, str]:
     """Runtime options from NAME=VALUE pairs; the runtime judges the names and values."""
-    split = [pair.partition("=") for pair in pairs]
+    split = [pair.partition("=") for pair in pairs or ()]
     for name, equals, _ in split:
         if not (name and equals):
             raise UsageError(f"--runtime-option: '{name}' is not NAME=VALUE")
@@ -117,6 +117,10 @@ def model_argument(value: str) -> str:
 
 MODEL_HELP = "A GGUF file, or hf:owner/repo[@revision][:file]. Default: the embedded model."
 ModelOption = Annotated[str | None, typer.Option("--model", parser=model_argument, metavar="MODEL", help=MODEL_HELP)]
+
+
+RUNTIME_OPTION_HELP = "NAME=VALUE for the runtime, such as kv_type=q8_0. Repeatable."
+RuntimeOptions = Annotated[list[str] | None, typer.Option("--runtime-option", help=RUNTIME_OPTION_HELP)]
 
 
 def existing_model(model: str | None, option: str = "--model") -> None:

@@ -116,7 +116,7 @@ def run(
     ] = "llama_cpp",
     runtime_option: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=VALUE for the runtime, such as mode=batched. Repeatable.", rich_help_panel=_MODEL),
+        typer.Option(help=options.RUNTIME_OPTION_HELP, rich_help_panel=_MODEL),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(help="Most CPU threads. Default: probed.", rich_help_panel=_MODEL)
@@ -208,7 +208,7 @@ def run(
         settings=options.build_settings(setting, placement, controller, preset, set_ or [], target_itl, slowdown, ctx),
         runtime=runtime,
         model=model,
-        runtime_options=dict(options.parse_options(runtime_option or [])),
+        runtime_options=options.parse_options(runtime_option),
         threads=options.at_least_one(threads, "--threads"),
         exact=exact,
         seed=seed,

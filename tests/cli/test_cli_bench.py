@@ -31,6 +31,13 @@ def test_json(cli: Cli) -> None:
     assert [row["tokens"] for row in json.loads(said.out)["rows"]] == [1, 2, 3, 4]
 
 
+def test_runtime_options_reach_the_runtime(cli: Cli) -> None:
+    given = ("--runtime-option", "mode=sequential", "--runtime-option", "noise=0.5")
+    said = cli("bench", "curve", "--runtime", "simulated", "--largest", "2", *given, "--json")
+    runtime = json.loads(said.out)["runtime"]
+    assert (runtime["mode"], runtime["noise"]) == ("sequential", 0.5)
+
+
 def test_overhead() -> None:
     real_s = decode_steps_s(load_runtime("simulated"), [1, 8], lambda done, what: None)
     assert real_s[8] > real_s[1] > 0
