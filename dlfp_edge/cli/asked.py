@@ -19,8 +19,6 @@ OWN = "own"
 """The name of a workload made of the command line's own prompts and files."""
 
 INSTRUCTION = "Summarise the following text in two sentences.\n\n"
-_INSTRUCTION_NAME = "--background-prompt"
-"""Among the texts of a workload, whose other names are paths: one that no file is likely to have."""
 
 _FOREGROUND_TOKENS = 256
 _BACKGROUND_TOKENS = 96
@@ -93,9 +91,9 @@ def _own_workload(
     if documents:
         clients = min(_BACKGROUND_CLIENTS, len(documents))
         stream = _stream("documents", "background", list(documents), _BACKGROUND_TOKENS)
-        streams.append({**stream, "clients": clients, "instruction": _INSTRUCTION_NAME})
+        streams.append({**stream, "clients": clients, "instruction": "--background-prompt"})
     workload = Workload.model_validate({"name": OWN, "description": "From the command line.", "stream": streams})
-    return workload.with_texts({**prompts, **documents, _INSTRUCTION_NAME: instruction})
+    return workload.with_texts("chat", prompts).with_texts("documents", documents, instruction)
 
 
 def _stream(name: str, task_class: str, texts: list[str], max_tokens: int) -> dict[str, Any]:

@@ -67,10 +67,12 @@ def _random(stream: Stream, tokenizer: Tokenizer, seed: int) -> PromptSource:
 
 def _texts(workload: Workload, stream: Stream, tokenizer: Tokenizer) -> PromptSource:
     start = len(tokenizer.encode(""))
-    instruction = tokenizer.encode(workload.text(stream.instruction)) if stream.instruction else []
+    instruction = tokenizer.encode(workload.instruction(stream)) if stream.instruction else []
     prompts = []
     for name in stream.texts:
-        tokens = tokenizer.encode(workload.text(name).rstrip())  # a model would see the end of the file as an answer
+        tokens = tokenizer.encode(
+            workload.text(stream, name).rstrip()
+        )  # a model would see the end of the file as an answer
         prompts.append(Prompt((*instruction, *(tokens[start:] if instruction else tokens)), len(instruction), name))
 
     def source(client: int, index: int) -> Prompt:

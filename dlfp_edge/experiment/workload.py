@@ -136,20 +136,26 @@ class Workload(BaseModel):
     description: str
     duration_s: float | None = Field(default=None, gt=0)
     streams: list[Stream] = Field(alias="stream", min_length=1)
-    _contents: dict[str, str] = PrivateAttr(default_factory=dict)
+    _texts: dict[str, dict[str, str]] = PrivateAttr(default_factory=dict)
+    _instructions: dict[str, str] = PrivateAttr(default_factory=dict)
 
-    def text(self, name: str) -> str:
-        """The content of a file that a stream names."""
-        return self._contents[name]
+    def text(self, stream: Stream, name: str) -> str:
+        """The content of one of the stream's texts."""
+        return self._texts[stream.name][name]
+
+    def instruction(self, stream: Stream) -> str:
+        """The content of the stream's instruction; "" where it has none."""
+        return self._instructions.get(stream.name, "")
 
     def of_class(self, task_class: Class) -> list[Stream]:
         """The streams of one class."""
         return [stream for stream in self.streams if stream.task_class is task_class]
 
-    def with_texts(self, texts: Mapping[str, str]) -> Workload:
-        """The same workload with the content of files its streams name."""
+    def with_texts(self, stream: str, texts: Mapping[str, str], instruction: str = "") -> Workload:
+        """The same workload with the content of what one stream names, by name: another may name other texts so."""
         workload = self.model_copy()
-        workload._contents = {**self._contents, **texts}
+        workload._texts = {**self._texts, stream: dict(texts)}
+        workload._instructions = {**self._instructions, stream: instruction}
         return workload
 
     def with_streams(self, streams: list[Stream]) -> Workload:
@@ -217,17 +223,14 @@ def _read(file: Traversable, folder: Traversable, shown: str) -> Workload:
         workload = Workload.model_validate(table)
     except ValidationError as error:
         raise UsageError(f"{shown}: {one_line(error, table, {'': Workload, 'stream': Stream})}") from None
-    workload = workload.with_texts(
-        {
-            name: _read_text(folder / name, f"{shown}: stream {stream.name!r}: {name}")
-            for stream in workload.streams
-            for name in [*stream.texts, *([stream.instruction] if stream.instruction else [])]
-        }
-    )
     for stream in workload.streams:
-        for name in stream.texts:
-            if not workload.text(name).strip():
-                raise UsageError(f"{shown}: stream {stream.name!r}: text {name} is empty: remove it or fill it")
+        where = f"{shown}: stream {stream.name!r}: "
+        texts = {name: _read_text(folder / name, where + name) for name in stream.texts}
+        for name, text in texts.items():
+            if not text.strip():
+                raise UsageError(f"{where}text {name} is empty: remove it or fill it")
+        own = stream.instruction
+        workload = workload.with_texts(stream.name, texts, _read_text(folder / own, where + own) if own else "")
     return workload
 
 

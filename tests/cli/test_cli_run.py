@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from dlfp_edge.cli.asked import asked_workload
+
 from .conftest import Cli
 
 RUN = ("run", "chat-ingest", "--runtime", "simulated", "--out", "files")
@@ -59,6 +61,18 @@ def test_the_answers_to_ones_own_prompts_are_there(cli: Cli, tmp_path: Path) -> 
         assert f"▸ {name}\n{text.strip()}" in said.out
     answers = json.loads(cli(*own, "--json").out)["answers"]
     assert {answer["label"].partition(" ")[2]: answer["text"] for answer in answers} == texts
+
+
+def test_a_file_is_not_taken_for_a_prompt_or_an_instruction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("prompt 1", "--background-prompt"):
+        (tmp_path / name).write_text(f"The text of the file {name!r}, which is a long one. " * 5)
+    files = [Path("prompt 1"), Path("--background-prompt")]
+    made = asked_workload(None, ["Good morning"], files, "Shorten: ")
+    chat, documents = made.streams
+    assert made.text(chat, "prompt 1") == "Good morning"
+    assert made.instruction(documents) == "Shorten: "
+    assert [made.text(documents, name) for name in documents.texts] == [file.read_text() for file in files]
 
 
 def test_an_answer_ends_before_a_stop_text(cli: Cli, tmp_path: Path) -> None:

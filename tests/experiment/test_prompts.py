@@ -96,7 +96,7 @@ def test_prompts_differ_by_seed_client_and_index() -> None:
 
 
 def test_texts_are_taken_in_turn_after_the_instruction() -> None:
-    made = workload({"texts": ["a", "b"], "instruction": "i"}).with_texts({"a": "AA\n", "b": "B", "i": "I: "})
+    made = workload({"texts": ["a", "b"], "instruction": "i"}).with_texts("s", {"a": "AA\n", "b": "B"}, "I: ")
     source = prompt_source(made, made.streams[0], WordTokenizer(), 0)
     instruction = WordTokenizer().encode("I: ")
     assert source(0, 0) == Prompt((*instruction, 165, 165), 4, "a")
@@ -105,7 +105,7 @@ def test_texts_are_taken_in_turn_after_the_instruction() -> None:
 
 
 def test_texts_need_a_tokenizer() -> None:
-    made = workload({"texts": ["a"]}).with_texts({"a": "A"})
+    made = workload({"texts": ["a"]}).with_texts("s", {"a": "A"})
     with pytest.raises(UsageError, match="tokenizer"):
         prompt_source(made, made.streams[0], NoTokenizer(), 0)
 

@@ -93,9 +93,9 @@ def test_texts_are_read_from_beside_the_file(file: Path) -> None:
         load_workload(str(file))
     (file.parent / "a.txt").write_text("Hello")
     workload = load_workload(str(file))
-    assert workload.text("a.txt") == "Hello"
+    assert workload.text(workload.streams[0], "a.txt") == "Hello"
     assert not workload.streams[0].runs_past_end
-    assert workload.scaled(2.0).text("a.txt") == "Hello"
+    assert workload.scaled(2.0).text(workload.streams[0], "a.txt") == "Hello"
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"\x00"])

@@ -54,4 +54,4 @@ def test_the_texts_of_the_demo_are_bundled() -> None:
     workload = load_workload("demo")
     for stream in workload.streams:
         assert len(stream.texts) == stream.requests
-        assert all(workload.text(name).strip() for name in stream.texts)
+        assert all(workload.text(stream, name).strip() for name in stream.texts)
