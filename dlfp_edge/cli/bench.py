@@ -23,7 +23,7 @@ from dlfp_edge.cli.options import (
     parse_positive,
     path_argument,
 )
-from dlfp_edge.cli.output import note, print_json, print_table, save
+from dlfp_edge.cli.output import note, print_json, print_table, save, writing
 from dlfp_edge.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def curve(
     with _loaded(runtime, model, out, runtime_option) as loaded, progress_bar() as progress:
         report = measure(loaded, wanted or [1, loaded.capabilities.prefill_threads], repeats, largest, progress)
     _deliver(report, out, as_json)
-    plot(report, out / "curve.png")
+    with writing(out / "curve.png") as picture:
+        plot(report, picture)
 
 
 @app.command()

@@ -94,12 +94,20 @@ def print_json(document: Mapping[str, Any]) -> None:
     print(to_json(document), flush=True)
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """Makes an error of writing the command's file a RuntimeFailure that names it."""
+    try:
+        yield path
+    except OSError as error:
+        said = f"{path}: cannot be written: {error.strerror or error}"
+        raise RuntimeFailure(f"{said}; the result is above: make room, or give --out another folder") from None
+
+
 def save(path: Path, document: Mapping[str, Any]) -> None:
     """Write the command's document to a file. Raises RuntimeFailure, which names it, where that is not possible."""
-    try:
+    with writing(path):
         write_json(path, document)
-    except OSError as error:
-        raise RuntimeFailure(f"{path}: cannot be written: {error.strerror or error}; the result is above") from None
 
 
 def print_text(title: str, text: str) -> None:

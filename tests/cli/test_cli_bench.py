@@ -26,6 +26,21 @@ def test_curve(cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "b" / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("name", ["curve.json.tmp", "curve.png"])
+def test_a_file_that_cannot_be_written_is_named(cli: Cli, tmp_path: Path, name: str) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / name).symlink_to("/dev/full")
+    said = cli("bench", "curve", "--runtime", "simulated", "--largest", "4", "--out", "b")
+    assert said.code == 1
+    assert "1 thread" in said.out
+    last = said.err.splitlines()[-1]
+    assert last.startswith(
+        f"dlfp-edge: error: b/{name.removesuffix('.tmp')}: cannot be written: No space left on device"
+    )
+    assert "--out" in last
+
+
 def test_json(cli: Cli) -> None:
     said = cli("bench", "curve", "--runtime", "simulated", "--largest", "4", "--threads", "1", "--json")
     assert [row["tokens"] for row in json.loads(said.out)["rows"]] == [1, 2, 3, 4]
