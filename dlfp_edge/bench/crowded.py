@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -47,14 +47,16 @@ class _Part:
     facts: dict[str, Any]
 
 
-def crowded(runtime: str, model: Path | None, exact: bool, progress: Progress) -> Report:
+def crowded(
+    runtime: str, model: Path | None, exact: bool, runtime_options: Mapping[str, str], progress: Progress
+) -> Report:
     """The bundled `conversations` in both placements, with room for all of it and with room for three of each."""
     parts: dict[tuple[Placement, bool], _Part] = {}
     orders = [(placement, small) for placement in (Placement.LANES, Placement.SHARED) for small in (False, True)]
-    file = None if model is None else str(model)
+    given = (runtime, None if model is None else str(model), exact, dict(runtime_options))
     for done, (placement, small) in enumerate(orders):
         progress(done / len(orders), f"{placement.value}, {'room for three' if small else 'room for all'}")
-        parts[placement, small] = _Part(**in_child(__name__, runtime, file, exact, placement.value, small))
+        parts[placement, small] = _Part(**in_child(__name__, *given, placement.value, small))
     roomy = parts[orders[0][0], False]
     return Report(
         "crowded",
@@ -89,14 +91,22 @@ def crowded(runtime: str, model: Path | None, exact: bool, progress: Progress) -
     )
 
 
-def measure(runtime_name: str, model: Path | None, exact: bool, placement: Placement, small: bool) -> _Part:
+def measure(
+    runtime_name: str,
+    model: Path | None,
+    exact: bool,
+    runtime_options: Mapping[str, str],
+    placement: Placement,
+    small: bool,
+) -> _Part:
     """Run the workload in this process, which has loaded no model before."""
     workload = load_workload("conversations")
-    forecast, options = forecaster(runtime_name), LoadOptions(model, cpus=(0,), cpu_limit=1, exact=exact)
+    forecast = forecaster(runtime_name)
+    options = LoadOptions(model, cpus=(0,), cpu_limit=1, exact=exact, options=runtime_options)
     if forecast is not None:
         forecast.expected_resident(options, (), 0)  # loads the runtime's packages, which are no part of a forecast
     before = psutil.Process().memory_info().rss
-    with closing(load_runtime(runtime_name, model, exact=exact)) as runtime:
+    with closing(load_runtime(runtime_name, model, exact=exact, options=runtime_options)) as runtime:
         engine = Engine(runtime, _settings(runtime, workload, placement, small=small), detect_device().cpu())
         with _peak_mb() as peak, running(engine):
             outcome = run_workload(engine, workload, windows=None)
@@ -181,8 +191,11 @@ def _peak_mb() -> Iterator[list[float]]:
         watcher.join()
 
 
-def _answer(runtime: str, model: str | None, exact: bool, placement: str, small: bool) -> dict[str, Any]:
-    return asdict(measure(runtime, None if model is None else Path(model), exact, Placement(placement), small))
+def _answer(
+    runtime: str, model: str | None, exact: bool, runtime_options: dict[str, str], placement: str, small: bool
+) -> dict[str, Any]:
+    file = None if model is None else Path(model)
+    return asdict(measure(runtime, file, exact, runtime_options, Placement(placement), small))
 
 
 if __name__ == "__main__":

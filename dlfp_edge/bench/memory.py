@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,13 @@ class Resident:
     expected_used: float | None
 
 
-def memory(runtime: str, model: Path | None, context: int) -> Report:
+def memory(runtime: str, model: Path | None, context: int, options: Mapping[str, str]) -> Report:
     """Resident memory with one lane of `context` cells, and with two that halve them; a prefill has run in each."""
     if context < 2 * _TOKENS:
         raise UsageError(f"--ctx: {context} is too few for a prefill in each of two lanes; give at least {2 * _TOKENS}")
     rows: list[tuple[Any, ...]] = []
     for label, cells in (("one lane", [context]), ("two lanes", [context // 2, context // 2])):
-        found = Resident(**in_child(__name__, runtime, None if model is None else str(model), cells))
+        found = Resident(**in_child(__name__, runtime, None if model is None else str(model), cells, dict(options)))
         measured = (found.loaded, found.used, found.used - found.loaded)
         rows.append((label, sum(cells), *measured, found.expected_loaded, found.expected_used))
     return Report(
@@ -54,7 +55,7 @@ def memory(runtime: str, model: Path | None, context: int) -> Report:
     )
 
 
-def resident(runtime_name: str, model: Path | None, cells: list[int]) -> Resident:
+def resident(runtime_name: str, model: Path | None, cells: list[int], options: Mapping[str, str]) -> Resident:
     """Memory of this process after loading, and after a prefill in a lane of each size."""
     import psutil
 
@@ -64,10 +65,10 @@ def resident(runtime_name: str, model: Path | None, cells: list[int]) -> Residen
         for count, priority in zip(cells, Priority, strict=False)
     ]
     forecast = forecaster(runtime_name)
-    options = LoadOptions(model, cpus=(0,), cpu_limit=1)
-    expected = None if forecast is None else forecast.expected_resident(options, lanes, _TOKENS)
+    asked = LoadOptions(model, cpus=(0,), cpu_limit=1, options=options)
+    expected = None if forecast is None else forecast.expected_resident(asked, lanes, _TOKENS)
     before = process.memory_info().rss
-    runtime = load_runtime(runtime_name, model)
+    runtime = load_runtime(runtime_name, model, options=options)
     loaded = process.memory_info().rss
     for spec in lanes:
         lane = open_lane(runtime, spec.sequences, spec.context, spec.priority)
@@ -79,5 +80,9 @@ def resident(runtime_name: str, model: Path | None, cells: list[int]) -> Residen
     return Resident(loaded / 1e6, used / 1e6, *known)
 
 
+def _answer(runtime: str, model: str | None, cells: list[int], options: dict[str, str]) -> dict[str, Any]:
+    return asdict(resident(runtime, None if model is None else Path(model), cells, options))
+
+
 if __name__ == "__main__":
-    answer_parent(lambda name, model, cells: asdict(resident(name, None if model is None else Path(model), cells)))
+    answer_parent(_answer)

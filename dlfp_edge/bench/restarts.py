@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -36,14 +37,16 @@ _RESTART_S = 2.0
 _PATIENCE_S = 120.0
 
 
-def restarts(runtime: str, model: Path | None, kills: int, progress: Progress) -> Report:
+def restarts(
+    runtime: str, model: Path | None, runtime_options: Mapping[str, str], kills: int, progress: Progress
+) -> Report:
     """Kill the worker `kills` times beside answers and documents, every fifth time while it loads.
 
     The report's fact "broken" lists what should not have happened: a document that did not complete exactly once, a
     token shown twice, an answer without a clear end, a process left over, restarts that mostly take over 2 s more than
     loading does.
     """
-    options = {"clock": "real"} if runtime == "simulated" else {}
+    options = {**({"clock": "real"} if runtime == "simulated" else {}), **runtime_options}
     load = LoadOptions(None if model is None else model.absolute(), (), 0, options=options)
     with WorkerEngine(load, Settings(), runtime=runtime) as engine:
         traffic = _Traffic(engine)

@@ -139,6 +139,7 @@ def memory(
     ctx: Annotated[int, typer.Option(help="KV cells of all lanes together.")] = 16384,
     model: ModelOption = None,
     runtime: RuntimeOption = _LLAMA,
+    runtime_option: RuntimeOptions = None,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
@@ -148,10 +149,11 @@ def memory(
     at_least_one(ctx, "--ctx")
     known_runtime(runtime)
     existing_model(model)
+    options = parse_options(runtime_option)
     with output_directory(out):
         file = model_file(runtime, model)
         with spinner("measuring in processes of their own…", picture=not as_json):
-            report = measure(runtime, file, ctx)
+            report = measure(runtime, file, ctx, options)
         _deliver(report, out, as_json)
 
 
@@ -233,6 +235,7 @@ def crowded(
     exact: Annotated[bool, typer.Option("--exact", help="Kernels whose output no schedule changes.")] = False,
     model: ModelOption = None,
     runtime: RuntimeOption = _LLAMA,
+    runtime_option: RuntimeOptions = None,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
@@ -241,10 +244,11 @@ def crowded(
 
     known_runtime(runtime)
     existing_model(model)
+    options = parse_options(runtime_option)
     with output_directory(out):
         file = model_file(runtime, model)
         with progress_bar() as progress:
-            report = measure(runtime, file, exact, progress)
+            report = measure(runtime, file, exact, options, progress)
         _deliver(report, out, as_json)
 
 
@@ -271,6 +275,7 @@ def restarts(
     kills: Annotated[int, typer.Option(help="How often the worker is killed.")] = 20,
     model: ModelOption = None,
     runtime: RuntimeOption = _LLAMA,
+    runtime_option: RuntimeOptions = None,
     out: OutOption = _OUT,
     as_json: JsonOption = False,
 ) -> None:
@@ -280,8 +285,9 @@ def restarts(
     at_least_one(kills, "--kills")
     known_runtime(runtime)
     existing_model(model)
+    options = parse_options(runtime_option)
     with output_directory(out), progress_bar() as progress:
-        report = measure(runtime, model_file(runtime, model), kills, progress)
+        report = measure(runtime, model_file(runtime, model), options, kills, progress)
         _deliver(report, out, as_json)
     if report.facts["broken"]:
         raise typer.Exit(1)

@@ -81,6 +81,9 @@ def assert_one_line_at_the_end(said: Said, *words: str) -> None:
         (["compare", *SIMULATED, "--runtime-option", "mode=fast"], ["fast"]),
         (["compare", *SIMULATED, "--runtime-option", "fast"], ["--runtime-option", "NAME=VALUE"]),
         (["bench", "curve", *SIMULATED, "--runtime-option", "mode=fast"], ["fast"]),
+        (["bench", "memory", *SIMULATED, "--runtime-option", "mode=fast"], ["fast"]),
+        (["bench", "crowded", *SIMULATED, "--runtime-option", "fast"], ["--runtime-option", "NAME=VALUE"]),
+        (["bench", "restarts", *SIMULATED, "--runtime-option", "mode=fast"], ["fast"]),
         (["bench", "curve", *SIMULATED, "--runtime-option", "fast"], ["--runtime-option", "NAME=VALUE"]),
         (["run", *SIMULATED, "--runtime-option", "mode"], ["NAME=VALUE"]),
         (["run", "nowhere.toml"], ["nowhere.toml"]),
@@ -256,7 +259,7 @@ def test_the_measuring_process_hands_on_wrong_input(monkeypatch: pytest.MonkeyPa
     from dlfp_edge.errors import UsageError
 
     with pytest.raises(UsageError, match="unknown runtime"):
-        memory("nosuch", None, 1024)
+        memory("nosuch", None, 1024, {})
 
 
 @pytest.mark.parametrize(
