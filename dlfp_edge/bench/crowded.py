@@ -83,7 +83,7 @@ def crowded(
         notes=[
             "ids are compared with those in the roomy context; they are the same by design with --exact only",
             "T is the target in force at each step, for as many streams as decoded in it",
-            "over T counts the foreground's gaps, while background work exists, that are longer than T",
+            "over T counts the foreground's gaps while background work exists, once a step however many streams saw it",
             "each row ran in a process of its own; its memory is predicted with every KV cell in use and, where there "
             f"is room for three, with all that paused tasks may save: {SAVED_SHARE:.0%} of the KV cells",
         ],

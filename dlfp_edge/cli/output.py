@@ -15,7 +15,7 @@ from dlfp_edge.errors import RuntimeFailure
 from dlfp_edge.experiment.artefacts import write_json
 from dlfp_edge.experiment.jsonlines import to_json
 
-_PIPE_WIDTH = 160
+_PIPE_WIDTH = 200
 _picture: Callable[[str], None] | None = None
 
 
