@@ -18,15 +18,15 @@ from dlfp_edge.clock import Clock
 from dlfp_edge.commit import Committer
 from dlfp_edge.delivery import Delivery
 from dlfp_edge.device import CpuTopology
-from dlfp_edge.errors import EngineClosed, RuntimeFailure, UsageError
-from dlfp_edge.given import YEAR_S, check_number, check_stop
+from dlfp_edge.errors import EngineClosed, RuntimeFailure
+from dlfp_edge.given import check_arrival
 from dlfp_edge.grammar import compile_grammar
 from dlfp_edge.handle import Task
 from dlfp_edge.lane_state import LaneState
+from dlfp_edge.limits import LaneLimits, Limits
 from dlfp_edge.placement import open_lanes
 from dlfp_edge.queues import Queues
-from dlfp_edge.running import most_cells
-from dlfp_edge.runtime import LaneSpec, Pooling, Runtime, check_sampling
+from dlfp_edge.runtime import LaneSpec, Pooling, Runtime
 from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.starter import Starter
 from dlfp_edge.state import State
@@ -64,6 +64,7 @@ class Engine:
         self._queues: Queues[Task] = Queues(settings.queue_limit)
         self._delivery = Delivery(self._say)
         self._state = State(runtime.capabilities, self._lanes, settings, self.counters, self._delivery, self._say)
+        self.limits = self._limits()
         self._starter = Starter(self._state, topology)
         self._committer = Committer(self._state)
         self._stopper = Stopper(self._state)
@@ -110,6 +111,8 @@ class Engine:
         run, QueueFull when its class has too many waiting, EngineClosed after `close` or a failure.
         """
         self.check(spec)
+        if arrived is not None:
+            check_arrival(arrived)
         number, now = next(self._ids), self.clock.now()
         record = TaskRecord(
             request_id=f"{spec.task_class.value[:1]}{number}",
@@ -131,37 +134,7 @@ class Engine:
 
     def check(self, spec: TaskSpec) -> None:
         """Raises UsageError for a task that could never run here."""
-        lane = self._state.lane_of(spec.task_class)
-        most = min(lane.lane.sequence_context, lane.cells)
-        if not spec.prompt:
-            raise UsageError("the prompt is empty: give it at least one token")
-        if not 0 <= min(spec.prompt) <= max(spec.prompt) < self.runtime.tokenizer.vocabulary:
-            last = self.runtime.tokenizer.vocabulary - 1
-            raise UsageError(f"the prompt holds a token id outside 0..{last}: tokenise it for this model")
-        check_sampling(spec.sampling)
-        if max(spec.sampling.logit_bias, default=0) >= self.runtime.tokenizer.vocabulary:
-            last = self.runtime.tokenizer.vocabulary - 1
-            raise UsageError(f"logit_bias holds a token id outside 0..{last}: take the ids of this model")
-        check_number("max_tokens", spec.max_tokens, 1, 2**31, whole=True)
-        if spec.sampling.min_tokens > spec.max_tokens:
-            raise UsageError(f"min_tokens is {spec.sampling.min_tokens}: give at most max_tokens, {spec.max_tokens}")
-        check_stop(spec.stop)
-        if spec.embed and self.runtime.capabilities.pooling is Pooling.NONE:
-            raise UsageError("this model gives no embeddings: load one that does")
-        if spec.embed and len(spec.prompt) > most:
-            raise UsageError(
-                f"a text of {len(spec.prompt)} tokens does not fit the {lane.name} lane's {most} cells a sequence: "
-                "cut it, or use a larger context (--ctx)"
-            )
-        if most_cells(spec) > most:
-            raise UsageError(
-                f"a prompt of {len(spec.prompt)} tokens and {spec.max_tokens} to generate do not fit the {lane.name} "
-                f"lane's {most} cells a sequence: shorten the prompt or use a larger context (--ctx)"
-            )
-        if spec.pace is not None:
-            check_number("pace", spec.pace, 1 / YEAR_S, 1e9)
-        if spec.deadline_s is not None:
-            check_number("deadline_s", spec.deadline_s, -YEAR_S, YEAR_S)
+        self.limits.check(spec)
         if spec.sampling.grammar is not None and not spec.embed:
             check_fits(compile_grammar(spec.sampling.grammar), self.runtime.tokenizer, spec.max_tokens)
 
@@ -421,6 +394,17 @@ class Engine:
                 return
             self._inbox.append(action)
         self.runtime.wake()
+
+    def _limits(self) -> Limits:
+        lanes = {member: self._state.lane_of(member) for member in Class}
+        return Limits(
+            self.runtime.tokenizer.vocabulary,
+            self.runtime.capabilities.pooling is not Pooling.NONE,
+            {
+                member: LaneLimits(lane.name, min(lane.lane.sequence_context, lane.cells))
+                for member, lane in lanes.items()
+            },
+        )
 
     def _log_lanes(self) -> None:
         for lane in self._lanes.all:

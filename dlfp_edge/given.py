@@ -19,6 +19,9 @@ _Returned = TypeVar("_Returned")
 YEAR_S = 365 * 86_400.0
 """The longest time that may be asked for: clocks and timers take no more than some centuries."""
 
+MOST_CLOCK_S = 100 * YEAR_S
+"""No clock is further from its start than this."""
+
 MOST_STOPS, LONGEST_STOP = 16, 256
 """How many stop strings a task may have, and how many characters each."""
 
@@ -29,6 +32,11 @@ def check_number(name: str, value: object, least: float, most: float, *, whole: 
     if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
         what = "a whole number" if whole else "a number"
         raise UsageError(f"{name} is {value!r}: give {what} from {least:g} to {most:g}")
+
+
+def check_arrival(arrived: object) -> None:
+    """Raises UsageError unless `arrived` is a moment that an engine's clock can read."""
+    check_number("arrived", arrived, -MOST_CLOCK_S, MOST_CLOCK_S)
 
 
 def checks_types(function: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:

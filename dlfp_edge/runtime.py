@@ -136,6 +136,8 @@ class Sampling:
         check_number("repeat_penalty", self.repeat_penalty, 0.01, 100)
         if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
             raise UsageError(f"seed is {self.seed!r}: give a whole number, or None for a different answer each time")
+        if not isinstance(self.ignore_eos, bool):
+            raise UsageError(f"ignore_eos is {self.ignore_eos!r}: give True or False")
         check_number("min_tokens", self.min_tokens, 0, 2**31, whole=True)
         if self.logprobs is not None:
             check_number("logprobs", self.logprobs, 0, MOST_LOGPROBS, whole=True)

@@ -14,7 +14,9 @@ from typing import Any
 from dlfp_edge.clock import Clock, SystemClock
 from dlfp_edge.engine import MOST_MESSAGES
 from dlfp_edge.errors import DlfpError, EngineClosed, QueueFull, RuntimeFailure, UsageError
+from dlfp_edge.given import check_arrival
 from dlfp_edge.handle import Task
+from dlfp_edge.limits import Limits
 from dlfp_edge.runtime import Capabilities, LoadOptions
 from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.task import Class, Finish, OnFinish, OnToken, TaskRecord, TaskSpec
@@ -23,7 +25,7 @@ from dlfp_edge.worker.address import Address
 from dlfp_edge.worker.ledger import Entry, Fate, Ledger
 from dlfp_edge.worker.link import Ending, Link, ProcessLink, SocketLink
 from dlfp_edge.worker.loop import Loop
-from dlfp_edge.worker.messages import CAPABILITIES, OPTIONS, RECORD, SETTINGS, SNAPSHOT, SPEC, add_part, shifted
+from dlfp_edge.worker.messages import CAPABILITIES, LIMITS, OPTIONS, RECORD, SETTINGS, SNAPSHOT, SPEC, add_part, shifted
 from dlfp_edge.worker.protocol import Message, ProtocolError
 from dlfp_edge.worker.replies import Replies
 from dlfp_edge.worker.supervisor import Death, Supervisor
@@ -98,6 +100,7 @@ class WorkerEngine:
         self._closing = False
         self._held = False
         self._background_finished = 0
+        self._limits: Limits
         self._last: Snapshot
         self._supervisor = Supervisor(
             self._loop,
@@ -156,8 +159,9 @@ class WorkerEngine:
 
         Callbacks run in a thread of this engine, which also starts workers: they should return at once.
         """
-        if not isinstance(spec.task_class, Class):
-            raise UsageError(f"task_class is {spec.task_class!r}: give a dlfp_edge.Class")
+        self._limits.check(spec)
+        if arrived is not None:
+            check_arrival(arrived)
         entry = self._entry(spec, arrived, on_token, on_finish)
         task = entry.task
         with self._lock:
@@ -181,7 +185,8 @@ class WorkerEngine:
 
     def check(self, spec: TaskSpec) -> None:
         """Raises UsageError for a task that could never run here. Waits for a worker that is being started."""
-        self._ask("check", {"spec": SPEC.encode(spec)})
+        self._limits.check(spec)
+        self._ask("check", {"spec": SPEC.encode(replace(spec, label=""))})
 
     def call_at(self, when: float, action: Callable[[], None]) -> None:
         """Run `action` in this engine's thread when its clock reads `when`."""
@@ -246,7 +251,8 @@ class WorkerEngine:
         self.controller_name = ready["controller"]
         for message in ready["messages"]:
             self._say(message)
-        self._tokenizer.describe(ready["vocabulary"], ready["end_tokens"])
+        self._limits = LIMITS.decode(ready["limits"])
+        self._tokenizer.describe(self._limits.vocabulary, ready["end_tokens"])
         capabilities = CAPABILITIES.decode(ready["capabilities"])
         self.runtime = WorkerModel(self._tokenizer, self.clock, capabilities, self._ask)
         self._last = SNAPSHOT.decode(ready["snapshot"])
@@ -344,18 +350,15 @@ class WorkerEngine:
             arrived=self.clock.now() if arrived is None else arrived,
             pace=spec.pace,
         )
-        try:
-            return Entry(number, Task(spec, record, self.runtime.tokenizer, self._cancel, on_token, on_finish))
-        except (TypeError, ValueError, LookupError, OverflowError) as error:
-            self.check(spec)
-            raise UsageError(f"a task that cannot be read ({error}): give token ids of this model") from None
+        return Entry(number, Task(spec, record, self.runtime.tokenizer, self._cancel, on_token, on_finish))
 
     def _send(self, link: Link, entry: Entry) -> None:
         """Give the worker a task. Raises UsageError for one that is too large to send."""
         self._ledger.sent(entry)
         task = entry.task
         arrived = task.arrived - self._supervisor.offset_s
-        link.post("submit", task=task.request_id, spec=SPEC.encode(task.spec), arrived=arrived)
+        spec = replace(task.spec, label="")  # which only this process reads
+        link.post("submit", task=task.request_id, spec=SPEC.encode(spec), arrived=arrived)
 
     def _send_all(self) -> None:
         """Give the worker what it may have, if there is one. Called with the lock held."""
@@ -512,9 +515,8 @@ class WorkerEngine:
 
 
 def _deadline(task: Task) -> float:
-    """When a task is to end; never for one whose deadline is no number, which the worker refuses."""
-    deadline_s = task.spec.deadline_s
-    return task.arrived + deadline_s if isinstance(deadline_s, int | float) else inf
+    """When a task is to end."""
+    return inf if task.spec.deadline_s is None else task.arrived + task.spec.deadline_s
 
 
 def _total(settings: Settings) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from dlfp_edge.errors import UsageError
+from dlfp_edge.limits import Limits
 from dlfp_edge.runtime import Capabilities, LoadOptions
 from dlfp_edge.settings import Settings
 from dlfp_edge.task import TaskRecord, TaskSpec
@@ -49,6 +50,7 @@ SETTINGS = Codec(Settings)
 OPTIONS = Codec(LoadOptions)
 CAPABILITIES = Codec(Capabilities)
 SNAPSHOT = Codec(Snapshot)
+LIMITS = Codec(Limits)
 
 
 def part_of(record: TaskRecord, start: int, end: int | None) -> TaskRecord:
@@ -62,12 +64,12 @@ def part_of(record: TaskRecord, start: int, end: int | None) -> TaskRecord:
 
 
 def add_part(record: TaskRecord, part: TaskRecord) -> None:
-    """Bring a record up to date with what `part_of` made of the worker's; its id stays."""
+    """Bring a record up to date with what `part_of` made of the worker's; its id and its label stay."""
     for field in fields(record):
         value = getattr(part, field.name)
         if isinstance(value, list):
             getattr(record, field.name).extend(value)
-        elif field.name != "request_id":
+        elif field.name not in ("request_id", "label"):
             setattr(record, field.name, value)
 
 

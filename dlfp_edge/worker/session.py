@@ -20,7 +20,7 @@ from dlfp_edge.handle import Task
 from dlfp_edge.plugins import detect_device, load, runtime_names
 from dlfp_edge.runtime import Runtime
 from dlfp_edge.task import Class, TaskRecord
-from dlfp_edge.worker.messages import CAPABILITIES, OPTIONS, SETTINGS, SNAPSHOT, SPEC
+from dlfp_edge.worker.messages import CAPABILITIES, LIMITS, OPTIONS, SETTINGS, SNAPSHOT, SPEC
 from dlfp_edge.worker.outbox import Outbox
 from dlfp_edge.worker.protocol import Message, ProtocolError, Wire, check_hello, hello
 
@@ -104,7 +104,7 @@ class Session:
             raise ProtocolError(f"a message of the unknown kind '{kind[:40]}'")
         try:
             handlers[kind](message)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"a '{kind}' message that cannot be read: {error!r}") from None
 
     # --- loading -------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class Session:
             "placement": engine.placement.value,
             "controller": engine.controller_name,
             "capabilities": CAPABILITIES.encode(runtime.capabilities),
-            "vocabulary": tokenizer.vocabulary,
+            "limits": LIMITS.encode(engine.limits),
             "end_tokens": [token for token in range(tokenizer.vocabulary) if tokenizer.is_end(token)],
             "snapshot": SNAPSHOT.encode(engine.snapshot()),
             "messages": engine.messages[: self._told],

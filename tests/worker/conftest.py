@@ -28,10 +28,10 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def no_orphans() -> Iterator[None]:
-    """Every worker has gone when its test ends."""
+    """Every worker has gone when its test ends, but for those that a whole file shares."""
+    shared = workers()
     yield
-    left = [child for child in psutil.Process().children(recursive=True) if is_worker(child)]
-    assert not left
+    assert workers() <= shared
 
 
 @pytest.fixture
@@ -39,6 +39,10 @@ def worker() -> Iterator[OpenWorker]:
     """Opens engines in workers and closes them."""
     with ExitStack() as stack:
         yield lambda runtime="unruly", **more: stack.enter_context(open_engine(runtime=runtime, isolated=True, **more))
+
+
+def workers() -> set[psutil.Process]:
+    return {child for child in psutil.Process().children(recursive=True) if is_worker(child)}
 
 
 def is_worker(process: psutil.Process) -> bool:

@@ -79,7 +79,9 @@ def test_a_frame_that_is_too_large_is_neither_sent_nor_read(monkeypatch: pytest.
 def test_another_version_is_named_beside_this_one() -> None:
     check_hello({"kind": "hello", **hello()}, "worker")
     other = {"kind": "hello", **hello(), "protocol": 99, "release": "9.9"}
-    with pytest.raises(ProtocolError, match=r"worker speaks protocol 99 \(dlfp-edge 9\.9\).* protocol 1 .*install"):
+    with pytest.raises(
+        ProtocolError, match=r"worker speaks protocol 99 \(dlfp-edge 9\.9\).* this side protocol .*install"
+    ):
         check_hello(other, "worker")
 
 
