@@ -19,7 +19,7 @@ from dlfp_edge.commit import Committer
 from dlfp_edge.delivery import Delivery
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.errors import EngineClosed, RuntimeFailure
-from dlfp_edge.given import check_arrival
+from dlfp_edge.given import check_arrival, check_not_in
 from dlfp_edge.grammar import compile_grammar
 from dlfp_edge.handle import Task
 from dlfp_edge.lane_state import LaneState
@@ -178,7 +178,11 @@ class Engine:
         )
 
     def close(self) -> None:
-        """Cancel what is left, so that every record ends, stop the loop and shut the lanes."""
+        """Cancel what is left, so that every record ends, stop the loop and shut the lanes.
+
+        Raises UsageError in a callback, whose thread this waits for.
+        """
+        check_not_in(self._thread)
         self._post(self._begin_close)
         if self._thread is not None:
             self._thread.join()

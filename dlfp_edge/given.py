@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import reprlib
+import threading
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, get_type_hints
@@ -37,6 +38,12 @@ def check_number(name: str, value: object, least: float, most: float, *, whole: 
 def check_arrival(arrived: object) -> None:
     """Raises UsageError unless `arrived` is a moment that an engine's clock can read."""
     check_number("arrived", arrived, -MOST_CLOCK_S, MOST_CLOCK_S)
+
+
+def check_not_in(thread: threading.Thread | None) -> None:
+    """Raises UsageError where an engine is closed in its own thread, which it would wait for."""
+    if thread is threading.current_thread():
+        raise UsageError("an engine cannot be closed in a callback, which it waits for: close it in another thread")
 
 
 def checks_types(function: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:

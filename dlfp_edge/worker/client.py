@@ -14,7 +14,7 @@ from typing import Any
 from dlfp_edge.clock import Clock, SystemClock
 from dlfp_edge.engine import MOST_MESSAGES
 from dlfp_edge.errors import DlfpError, EngineClosed, QueueFull, RuntimeFailure, UsageError
-from dlfp_edge.given import check_arrival
+from dlfp_edge.given import check_arrival, check_not_in
 from dlfp_edge.handle import Task
 from dlfp_edge.limits import Limits
 from dlfp_edge.runtime import Capabilities, LoadOptions
@@ -189,8 +189,8 @@ class WorkerEngine:
         self._ask("check", {"spec": SPEC.encode(replace(spec, label=""))})
 
     def call_at(self, when: float, action: Callable[[], None]) -> None:
-        """Run `action` in this engine's thread when its clock reads `when`."""
-        self._loop.call_at(when, action)
+        """Run `action` in this engine's thread when its clock reads `when`. One that raises stops nobody."""
+        self._loop.call_at(when, lambda: self._call("an action", action))
 
     def forget_prefixes(self) -> None:
         """Drop the KV cells that ended tasks have left for prompts that begin the same."""
@@ -228,7 +228,11 @@ class WorkerEngine:
         return self._with_own(idle)
 
     def close(self) -> None:
-        """Cancel what is left, so that every record ends, and end the worker. Safe to repeat."""
+        """Cancel what is left, so that every record ends, and end the worker. Safe to repeat.
+
+        Raises UsageError in a callback, whose thread this waits for.
+        """
+        check_not_in(self._thread)
         with self._lock:
             closing, self._closing = self._closing, True
         if not closing:
@@ -299,14 +303,20 @@ class WorkerEngine:
             self.runtime.tokenizer.learn(message["bytes"])
             self._finished(message["task"], RECORD.decode(message["part"]))
         else:
-            raise ProtocolError(f"a message of the unknown kind '{message['kind'][:40]}'")
+            raise ProtocolError("its kind is unknown")
 
     def replied(self, message: Message) -> None:
         """An answer somebody waits for, or no longer: then a refused task ends with the reason."""
         if message["kind"] == "answer":
+            if "error" not in message and "value" not in message:
+                raise ProtocolError("it answers nothing")
             self._replies.take(message["ask"], message)
-        elif not self._replies.take(message["task"], message) and message["kind"] == "refused":
-            self._refuse(message["task"], message["error"])
+        elif message["kind"] == "accepted":
+            self._replies.take(message["task"], message)
+        else:
+            error = str(message["error"])
+            if not self._replies.take(message["task"], message):
+                self._refuse(message["task"], error)
 
     def gone(self, failure: DlfpError | None) -> None:
         """There is no worker any more: whatever is left ends."""
@@ -381,7 +391,7 @@ class WorkerEngine:
         first = len(record.shown_times)
         add_part(record, shifted(part, self._supervisor.offset_s))
         for index in range(first, len(record.shown_times)):
-            self._call(entry.task, lambda at=index: entry.task.release(at, last=False))  # type: ignore[misc]
+            self._call(_callback(entry.task), lambda at=index: entry.task.release(at, last=False))  # type: ignore[misc]
 
     def _finished(self, request_id: str, part: TaskRecord) -> None:
         entry = self._ledger.get(request_id)
@@ -392,7 +402,7 @@ class WorkerEngine:
         add_part(record, shifted(part, self._supervisor.offset_s))
         last = len(record.shown_times) - 1
         for index in range(first, last + 1):
-            self._call(task, lambda at=index: task.release(at, last=at == last))  # type: ignore[misc]
+            self._call(_callback(task), lambda at=index: task.release(at, last=at == last))  # type: ignore[misc]
         self._supervisor.progress()
         self._ended(entry)
 
@@ -408,7 +418,7 @@ class WorkerEngine:
         with self._lock:
             self._ledger.remove(entry)
             self._send_all()
-        self._call(entry.task, entry.task.end)
+        self._call(_callback(entry.task), entry.task.end)
 
     def _end_here(self, request_id: str, finish: Finish, error: str | None = None) -> None:
         entry = self._ledger.get(request_id)
@@ -437,12 +447,13 @@ class WorkerEngine:
         if waits:
             self._end_here(request_id, Finish.DEADLINE)
 
-    def _call(self, task: Task, action: Callable[[], None]) -> None:
+    def _call(self, what: str, action: Callable[[], None]) -> None:
         """Run something that calls a caller's function: one that raises must not stop the others."""
         try:
             action()
         except BaseException as error:
-            self._say(f"a callback of {task.request_id} failed: {type(error).__name__}: {error}")
+            _log.error("%s failed", what, exc_info=error)
+            self._say(f"{what} failed: {type(error).__name__}: {error}")
 
     # --- the rest ------------------------------------------------------------------------------------------------
 
@@ -517,6 +528,10 @@ class WorkerEngine:
 def _deadline(task: Task) -> float:
     """When a task is to end."""
     return inf if task.spec.deadline_s is None else task.arrived + task.spec.deadline_s
+
+
+def _callback(task: Task) -> str:
+    return f"a callback of {task.request_id}"
 
 
 def _total(settings: Settings) -> int:

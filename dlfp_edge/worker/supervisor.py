@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,6 +12,8 @@ from dlfp_edge.errors import DlfpError, RuntimeFailure, UsageError
 from dlfp_edge.worker.link import Ending, Link
 from dlfp_edge.worker.loop import Loop
 from dlfp_edge.worker.protocol import Message, ProtocolError, check_hello, hello
+
+_log = logging.getLogger(__name__)
 
 BEAT_S = 1.0
 """How often a worker is asked for a sign of life."""
@@ -132,18 +135,18 @@ class Supervisor:
             return
         try:
             self._owner.replied(message)
-        except (KeyError, TypeError) as error:
-            link.kill(f"it sent a message that cannot be read: {error!r}")
+        except Exception as error:
+            link.kill(_unreadable(message, error))
 
     def _handle(self, link: Link, message: Message | None) -> None:
+        """Take a message. What raises over it must not end the engine: the worker is not what it should be."""
         if link is not self.link:
             return
         try:
             self._take(link, message)
-        except ProtocolError as error:
-            self._end(RuntimeFailure(str(error)))
-        except (KeyError, TypeError, UsageError) as error:
-            link.kill(f"it sent a message that cannot be read: {error!r}")
+        except Exception as error:
+            _log.error("a message of the worker could not be handled", exc_info=True)
+            link.kill(_unreadable(message, error))
 
     def _take(self, link: Link, message: Message | None) -> None:
         if message is None or message["kind"] == "closed":
@@ -151,15 +154,24 @@ class Supervisor:
         elif message["kind"] == "pong":
             self._silent = 0
         elif message["kind"] == "hello":
-            check_hello(message, "worker")
-            self.offset_s = self._offset_s(float(message["now"]))
-            link.post("open", **self._opening)
+            self._greeted(link, message)
         elif message["kind"] == "ready":
             self._ready(message)
         elif message["kind"] == "failed":
             self._failed(link, message)
         else:
             self._owner.told(message)
+
+    def _greeted(self, link: Link, message: Message) -> None:
+        if self._up:
+            raise ProtocolError("it was said before")
+        try:
+            check_hello(message, "worker")
+        except ProtocolError as error:  # the next worker would be of the same version
+            self._end(RuntimeFailure(str(error)))
+            return
+        self.offset_s = self._offset_s(float(message["now"]))
+        link.post("open", **self._opening)
 
     def _ready(self, message: Message) -> None:
         self._up = self._was_up = True
@@ -235,6 +247,11 @@ class Supervisor:
         self._silent += 1
         link.post("ping")
         self._loop.call_at(self._clock.now() + BEAT_S, lambda: self._beat(link))
+
+
+def _unreadable(message: Message | None, error: Exception) -> str:
+    kind = str((message or {}).get("kind"))[:40]
+    return f"it sent a '{kind}' message that cannot be read: {' '.join(repr(error).split())[:200]}"
 
 
 def _telling(lines: tuple[str, ...]) -> str:

@@ -148,6 +148,29 @@ def test_a_callback_that_raises_is_said_and_stops_nobody(worker: OpenWorker) -> 
     assert any("ZeroDivisionError" in message for message in edge.engine.snapshot().messages)
 
 
+def test_an_action_that_raises_is_said_and_stops_nobody(worker: OpenWorker) -> None:
+    edge = worker()
+    edge.engine.call_at(0.0, lambda: 1 / 0)  # type: ignore[attr-defined, arg-type, return-value]
+    assert edge.submit([1, 2], max_tokens=3).wait(60).finish is Finish.LENGTH
+    assert any("ZeroDivisionError" in message for message in edge.engine.messages)
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_closing_in_a_callback_is_refused_in_words(isolated: bool) -> None:
+    caught: list[str] = []
+    options = {"clock": "real"}
+    with open_engine(runtime="simulated", runtime_options=options, isolated=isolated) as edge:
+
+        def close(record: object) -> None:
+            with pytest.raises(UsageError, match=r"in a callback.* another thread") as refused:
+                edge.close()
+            caught.append(str(refused.value))
+
+        edge.engine.submit(TaskSpec((1, 2), max_tokens=3, sampling=ENDLESS), on_finish=close).wait(60)
+        until(lambda: caught)
+        assert edge.submit([1, 2], max_tokens=3, sampling=ENDLESS).wait(60).finish is Finish.LENGTH
+
+
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
@@ -286,6 +309,21 @@ def test_a_task_that_kills_every_worker_is_ended_and_the_others_complete(
     assert all(task.wait(60).finish is Finish.LENGTH for task in good)
     assert edge.submit([1, 2, 3], max_tokens=3).wait(60).finish is Finish.LENGTH
     assert len(edge.engine.deaths) == 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("token", [unruly.JUNK, *unruly.NONSENSE])
+def test_a_worker_that_sends_nonsense_is_replaced_and_said_in_one_line(worker: OpenWorker, token: int) -> None:
+    edge = worker()
+    edge.engine.hold_background(True)
+    good, bad = documents(edge, 2), edge.submit([token, 1], max_tokens=3)
+    until(lambda: edge.engine.deaths)  # type: ignore[attr-defined]
+    bad.cancel()
+    edge.engine.hold_background(False)
+    assert all(task.wait(60).finish is Finish.LENGTH for task in good)
+    assert bad.wait(60).finish in (Finish.CANCELLED, Finish.ERROR)
+    assert edge.engine.failure is None
+    assert "it sent" in edge.engine.deaths[0].how  # type: ignore[attr-defined]
+    assert "\n" not in edge.engine.deaths[0].how  # type: ignore[attr-defined]
 
 
 def test_the_next_worker_is_told_what_the_first_one_measured(worker: OpenWorker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -14,9 +15,44 @@ from typing import Any
 from dlfp_edge.clock import SystemClock
 from dlfp_edge.runtime import Lane, LaneSpec, LoadOptions, Runtime, Step
 from dlfp_edge.runtimes.simulated import SimulatedRuntime
+from dlfp_edge.worker.protocol import Wire
 
-SEGFAULT, ABORT, EXIT, RAISE, NOISE, HANG = 201, 202, 203, 204, 205, 206
+SEGFAULT, ABORT, EXIT, RAISE, NOISE, HANG, JUNK = 201, 202, 203, 204, 205, 206, 207
 """Tokens that make the step which holds them misbehave. The simulated model never says them itself."""
+
+NONSENSE: dict[int, dict[str, Any]] = {
+    211: {"kind": "sing"},
+    212: {"kind": "progress", "parts": 5, "bytes": {}},
+    213: {"kind": "progress", "parts": [["a", "b", "c"]], "bytes": {}},
+    214: {"kind": "progress", "parts": [], "bytes": []},
+    215: {"kind": "progress", "parts": [], "bytes": {"x": "y"}},
+    216: {"kind": "finished", "task": "b0", "part": {"finish": "strange"}, "bytes": {}},
+    217: {"kind": "finished", "task": [], "part": 5, "bytes": {"5": 5}},
+    218: {"kind": "finished"},
+    219: {"kind": "ready"},
+    220: {"kind": "failed", "blame": "engine"},
+    221: {"kind": "hello", "now": "noon"},
+    222: {"kind": "answer", "ask": []},
+    223: {"kind": "refused", "task": "b0"},
+    224: {"kind": "notice"},
+}
+"""Tokens whose step sends the front a message that it cannot make sense of."""
+
+
+def _wire() -> Wire:
+    [wire] = [found for found in gc.get_objects() if isinstance(found, Wire)]
+    return wire
+
+
+def _say(message: dict[str, Any]) -> None:
+    _wire().send(**message)
+    time.sleep(3600)
+
+
+def _junk() -> None:
+    """What a native library does that writes to any descriptor."""
+    _wire().send_frame(b"\xff" * 64)
+    time.sleep(3600)
 
 
 def _noise() -> None:
@@ -44,6 +80,8 @@ DEEDS: dict[int, Callable[[], object]] = {
     RAISE: _raise,
     NOISE: _noise,
     HANG: lambda: time.sleep(3600),
+    JUNK: _junk,
+    **{token: (lambda message=message: _say(message)) for token, message in NONSENSE.items()},
 }
 
 
