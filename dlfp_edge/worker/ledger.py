@@ -3,9 +3,10 @@
 A background task whose worker died begins again: its reader has seen nothing of it. So does an answer of which nothing
 was shown; one that was under way is lost, because it could not go on with the same words. A task that may have been the
 reason (it could have been running) is a *suspect*: suspects go to the next worker one at a time, before any other
-background work, and one that is the only suspect there when the worker dies for the second time is not tried again. A
-worker that somebody killed says less about its tasks, so that takes five times; it is not nothing, because the system
-kills for memory.
+background work, and one that is the only suspect there when the worker dies for the second time is not tried again.
+Once some have completed like that, it was hardly a task, and the rest go together; if a worker dies of that, every
+suspect left is tried alone. A worker that somebody killed says less about its tasks, so that takes five times; it is
+not nothing, because the system kills for memory.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 
 from dlfp_edge.handle import Task
-from dlfp_edge.task import Class
+from dlfp_edge.task import Class, Finish
 
 MOST_BLAME = 2.0
 """Of a task that was the only suspect when workers died: it is not tried again. A crash counts 1."""
 
 BLAME_FROM_OUTSIDE = 0.4
 """What a death counts by a signal that somebody sent."""
+
+
+MOST_ALONE = 3
+"""So many suspects complete alone before the others go together again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +78,8 @@ class Ledger:
         self._running = running
         self._entries: dict[str, Entry] = {}
         self._turns = itertools.count()
+        self._alone: float = MOST_ALONE
+        """How many suspects have yet to complete alone."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -87,6 +95,10 @@ class Ledger:
     def remove(self, entry: Entry) -> None:
         """Forget a task that has ended."""
         self._entries.pop(entry.task.request_id, None)
+        if not any(other.suspect for other in self._entries.values()):
+            self._alone = MOST_ALONE
+        elif entry.suspect and entry.sent and entry.task.record.finish in (Finish.STOP, Finish.LENGTH):
+            self._alone -= 1
 
     def all(self) -> list[Entry]:
         """Every task, in order."""
@@ -102,7 +114,7 @@ class Ledger:
         """What the worker is to be given now."""
         waiting = [entry for entry in self._entries.values() if not entry.sent]
         suspects = [entry for entry in self._entries.values() if entry.suspect]
-        if not suspects:
+        if not suspects or self._alone <= 0:
             return waiting
         fresh = [entry for entry in waiting if entry.foreground and not entry.suspect]
         if any(entry.sent for entry in suspects):
@@ -119,9 +131,15 @@ class Ledger:
         Those that go on have to be sent again.
         """
         had = sorted((entry for entry in self._entries.values() if entry.sent), key=lambda entry: entry.turn or 0)
+        suspects = [entry for entry in had if entry.suspect]
+        if len(suspects) > 1:
+            self._alone = inf
+        elif self._alone < inf:
+            self._alone = MOST_ALONE
         for task_class, most in self._running.items():
             for entry in [entry for entry in had if entry.task.task_class is task_class][:most]:
-                entry.blame += entry.suspect * (BLAME_FROM_OUTSIDE if outside else 1.0)
+                if suspects == [entry]:
+                    entry.blame += BLAME_FROM_OUTSIDE if outside else 1.0
                 entry.deaths += 1
         for entry in had:
             entry.turn = None

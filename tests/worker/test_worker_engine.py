@@ -299,7 +299,7 @@ def test_a_task_that_kills_every_worker_is_ended_and_the_others_complete(
     worker: OpenWorker, poison: int, task_class: Class
 ) -> None:
     edge = worker()
-    good = documents(edge, 3)
+    good = documents(edge, 2)
     bad = edge.submit([poison, 1], task_class=task_class, max_tokens=3)
     good += documents(edge, 3)
     record = bad.wait(60)
