@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 import socket
-import stat
 from dataclasses import dataclass
+from pathlib import Path
 
 from dlfp_edge.errors import UsageError
 
 SECRET = "DLFP_EDGE_WORKER_SECRET"
 """The environment variable with the word that both sides of a TCP connection must know."""
+
+CONNECT_S = 10.0
+"""How long a worker may take to accept a connection."""
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -35,16 +38,18 @@ class Address:
     def connect(self) -> socket.socket:
         """A connection to the worker there. Raises OSError."""
         if self.path is None:
-            connection = socket.create_connection((self.host, self.port), timeout=10)
+            connection = socket.create_connection((self.host, self.port), timeout=CONNECT_S)
             connection.settimeout(None)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return connection
         connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(CONNECT_S)
         try:
             connection.connect(self.path)
         except BaseException:
             connection.close()
             raise
+        connection.settimeout(None)
         return connection
 
     def listen(self) -> socket.socket:
@@ -59,7 +64,7 @@ class Address:
             listener.listen()
         except OSError as error:
             listener.close()
-            raise UsageError(f"cannot listen on {self}: {error.strerror or error}; choose another address") from None
+            raise UsageError(f"cannot listen on {self} ({error.strerror or error}): choose another address") from None
         return listener
 
     def _bind_path(self, listener: socket.socket) -> None:
@@ -72,14 +77,16 @@ class Address:
             os.umask(mask)
 
     def _remove_stale(self) -> None:
-        """A socket at which nobody listens was left by a worker that was killed."""
+        """A socket at which nobody listens was left by a worker that was killed. Raises OSError for any other."""
         assert self.path is not None
-        with contextlib.suppress(OSError):
-            if stat.S_ISSOCK(os.stat(self.path).st_mode):
-                try:
-                    self.connect().close()
-                except ConnectionRefusedError:
-                    os.unlink(self.path)
+        if not Path(self.path).is_socket():
+            return
+        try:
+            self.connect().close()
+        except ConnectionRefusedError:
+            Path(self.path).unlink(missing_ok=True)
+        else:
+            raise OSError(errno.EADDRINUSE, "a worker listens there already")
 
 
 def parse_address(text: str) -> Address:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import BinaryIO, NoReturn
 
 from dlfp_edge.errors import UsageError
@@ -18,6 +19,10 @@ from dlfp_edge.worker.address import SECRET, Address
 from dlfp_edge.worker.orphan import die_with
 from dlfp_edge.worker.protocol import ProtocolError, Wire
 from dlfp_edge.worker.session import Session
+
+_BUSY = (
+    "busy: another program uses this worker, which serves one at a time: close that one, or start a worker of your own"
+)
 
 LEAVING_S = 1.5
 """How long a worker whose front has gone may take to end."""
@@ -51,36 +56,51 @@ def serve_at(address: Address, say: Callable[[str], None]) -> NoReturn:
     secret = os.environ.get(SECRET) if address.path is None else None
     if address.path is None and not secret:
         raise UsageError(f"whoever reaches {address} could use the model: set {SECRET} for worker and front")
-    busy = threading.Lock()
+    turns = _Turns()
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _leave)
     listener = address.listen()
     host, port = listener.getsockname()[:2] if address.path is None else ("", 0)
-    say(f"listening on {address if address.path is not None else f'{host}:{port}'}")
     try:
+        say(f"listening on {address if address.path is not None else f'{host}:{port}'}")
         while True:
             connection, _ = listener.accept()
-            threading.Thread(target=_serve_one, args=(connection, secret, busy, say), daemon=True).start()
+            threading.Thread(target=_serve_one, args=(connection, secret, turns, say), daemon=True).start()
     finally:
-        listener.close()
-        if address.path is not None:
+        if address.path is not None:  # while it listens, so that it is no other worker's yet
             Path(address.path).unlink(missing_ok=True)
+        listener.close()
 
 
-def _serve_one(connection: socket.socket, secret: str | None, busy: threading.Lock, say: Callable[[str], None]) -> None:
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+class _Turns:
+    """Whose turn it is: one front is served at a time, and the next one's model waits until the last one's is freed."""
+
+    def __init__(self) -> None:
+        self.serving = threading.Lock()
+        self.loaded = threading.Lock()
+
+
+def _serve_one(connection: socket.socket, secret: str | None, turns: _Turns, say: Callable[[str], None]) -> None:
     wire = Wire(connection.makefile("rb"), connection.makefile("wb"))
     with contextlib.closing(connection):
-        if not busy.acquire(blocking=False):
+        if not turns.serving.acquire(blocking=False):
             with contextlib.suppress(OSError):
-                wire.send("failed", blame="busy", error="another front uses this worker: it serves one at a time")
+                wire.send("failed", blame="busy", error=_BUSY)
             return
-        try:
+        with turns.loaded:
             session = Session(wire, secret)
             try:
                 session.run()
             except ProtocolError as error:
                 say(str(error))
+            finally:
+                turns.serving.release()
             session.close()
-        finally:
-            busy.release()
 
 
 def _take_streams() -> tuple[BinaryIO, BinaryIO]:

@@ -185,7 +185,7 @@ class Supervisor:
         """The worker said itself what is wrong: a mistake of the caller's or of the protocol stays one next time."""
         if message["blame"] == "usage":
             self._end(UsageError(message["error"]))
-        elif message["blame"] == "protocol":
+        elif message["blame"] == "protocol" or (message["blame"] == "busy" and not self._was_up):
             self._end(RuntimeFailure(message["error"]))
         else:
             self._busy = message["blame"] == "busy"
@@ -198,7 +198,7 @@ class Supervisor:
         if self._closing:
             self._end(None)
         else:
-            self._died(ending, loading=not self._up and not (self._busy and self._was_up))
+            self._died(ending, loading=not self._up and not self._busy)
 
     def _died(self, ending: Ending, *, loading: bool) -> None:
         """A worker has gone, or is not to be had; `loading` says that it died over the model."""

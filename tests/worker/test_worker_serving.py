@@ -196,14 +196,13 @@ def listening(address: str, **environment: str) -> Iterator[str]:
         assert process.returncode == 130
 
 
-def test_fronts_use_a_listening_worker_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.01)
+def test_fronts_use_a_listening_worker_one_after_another(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     with listening(f"unix:{path}") as address:
         assert path.stat().st_mode & 0o077 == 0, "for this user alone"
         with open_engine(runtime="unruly", isolated=address) as first:
             assert first.submit("one", max_tokens=3).wait(60).finish is Finish.LENGTH
-            with pytest.raises(RuntimeFailure, match="another front uses this worker"):
+            with pytest.raises(RuntimeFailure, match=r"^busy: another program uses this worker"):
                 open_engine(runtime="unruly", isolated=address)
             assert first.submit("two", max_tokens=3).wait(60).finish is Finish.LENGTH
         with open_engine(runtime="unruly", isolated=address) as second:
@@ -214,6 +213,43 @@ def test_fronts_use_a_listening_worker_one_after_another(tmp_path: Path, monkeyp
                     stranger.sendall(b"hello?")
             assert second.submit("four", max_tokens=3).wait(60).finish is Finish.LENGTH
     assert not path.exists()
+
+
+def test_the_next_front_waits_for_one_that_was_killed_to_be_cleared_away(tmp_path: Path) -> None:
+    ask = (
+        "import sys; from dlfp_edge import open_engine, Sampling\n"
+        "edge = open_engine(runtime='unruly', isolated=sys.argv[1])\n"
+        "next(iter(edge.submit([1, 2], max_tokens=5000, sampling=Sampling(ignore_eos=True))))\n"
+        "print('there', flush=True); sys.stdin.read()\n"
+    )
+    with listening(f"unix:{tmp_path / 'socket'}") as address:
+        first = subprocess.Popen(
+            [sys.executable, "-c", ask, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert first.stdout is not None
+        assert first.stdout.readline() == "there\n"
+        first.kill()
+        first.communicate()
+        with open_engine(runtime="unruly", isolated=address) as second:
+            assert second.submit("two", max_tokens=3).wait(60).finish is Finish.LENGTH
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_worker_that_is_told_to_end_leaves_no_socket(tmp_path: Path, number: signal.Signals) -> None:
+    path = tmp_path / "socket"
+    process = subprocess.Popen([*COMMAND, "--listen", f"unix:{path}"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("listening on ")
+        with open_engine(runtime="unruly", isolated=f"unix:{path}") as edge:
+            next(iter(edge.submit([1, 2], max_tokens=5000, sampling=ENDLESS)))
+            process.send_signal(number)
+            assert process.wait(60) == 128 + number
+        assert process.stderr.read() == ""
+        assert not path.exists()
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_front_goes_on_with_a_listening_worker_that_was_started_again(tmp_path: Path) -> None:
@@ -245,15 +281,28 @@ def test_only_this_machine_is_listened_to_unless_told() -> None:
     assert "--allow-remote" in refused.stderr
 
 
-def test_a_socket_left_by_a_killed_worker_is_taken_over(tmp_path: Path) -> None:
+def test_a_socket_left_by_a_killed_worker_is_taken_over_and_one_in_use_is_not(tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(path))
+    with subprocess.Popen([*COMMAND, "--listen", f"unix:{path}"], stderr=subprocess.PIPE, text=True) as killed:
+        assert killed.stderr is not None
+        assert killed.stderr.readline()
+        killed.kill()
+    assert path.is_socket()
     with listening(f"unix:{path}") as address, open_engine(runtime="unruly", isolated=address) as edge:
         taken = subprocess.run([*COMMAND, "--listen", address], capture_output=True, text=True, check=False)
         assert taken.returncode == 2
-        assert "choose another address" in taken.stderr
+        assert taken.stderr.endswith("(a worker listens there already): choose another address\n")
         assert edge.submit("one", max_tokens=3).wait(60).finish is Finish.LENGTH
+
+
+def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_text("mine")
+    refused = subprocess.run([*COMMAND, "--listen", f"unix:{path}"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    assert "choose another address" in refused.stderr
+    assert path.read_text() == "mine"
 
 
 def test_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
