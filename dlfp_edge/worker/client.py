@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -87,6 +88,7 @@ class WorkerEngine:
         self.controller_name: str
         settings = settings or Settings()
         self._settings = settings
+        self._process = os.getpid()
         self._loop = Loop(self.clock)
         self._lock = threading.Lock()
         self._ids = itertools.count()
@@ -159,6 +161,7 @@ class WorkerEngine:
 
         Callbacks run in a thread of this engine, which also starts workers: they should return at once.
         """
+        self._check_process()
         self._limits.check(spec)
         if arrived is not None:
             check_arrival(arrived)
@@ -190,16 +193,19 @@ class WorkerEngine:
 
     def call_at(self, when: float, action: Callable[[], None]) -> None:
         """Run `action` in this engine's thread when its clock reads `when`. One that raises stops nobody."""
+        self._check_process()
         self._loop.call_at(when, lambda: self._call("an action", action))
 
     def forget_prefixes(self) -> None:
         """Drop the KV cells that ended tasks have left for prompts that begin the same."""
+        self._check_process()
         with self._lock:
             if self._link is not None:
                 self._link.post("forget")
 
     def hold_background(self, held: bool) -> None:
         """Start no step of background work while held, by this worker or the next; a step that runs is let finish."""
+        self._check_process()
         with self._lock:
             self._held = held
             if self._link is not None:
@@ -207,6 +213,7 @@ class WorkerEngine:
 
     def snapshot(self) -> Snapshot:
         """The engine at this moment, for a live view; while there is no worker, with the figures of the last."""
+        self._check_process()
         reply = self._ask_now("snapshot", {}, REPLY_S)
         if reply is not None and "value" in reply:
             last = SNAPSHOT.decode(reply["value"])
@@ -232,6 +239,8 @@ class WorkerEngine:
 
         Raises UsageError in a callback, whose thread this waits for.
         """
+        if os.getpid() != self._process:
+            return  # it is the other process's to close
         check_not_in(self._thread)
         with self._lock:
             closing, self._closing = self._closing, True
@@ -476,6 +485,7 @@ class WorkerEngine:
 
         A callback cannot wait for the next worker, because it keeps the thread that starts it.
         """
+        self._check_process()
         in_callback = self._thread is threading.current_thread()
         while True:
             if not in_callback:
@@ -499,6 +509,11 @@ class WorkerEngine:
             reply = self._replies.expect(number)
             self._link.post("ask", ask=number, what=what, **fields)
         return reply.result(timeout_s)
+
+    def _check_process(self) -> None:
+        """Raises UsageError in a process made by fork(): it has none of the threads, and would wait for good."""
+        if os.getpid() != self._process:
+            raise UsageError("this engine was opened before this process was made by fork(): open one here")
 
     def _raise_if_failed(self) -> None:
         if self.failure is not None:

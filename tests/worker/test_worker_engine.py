@@ -506,6 +506,41 @@ def test_a_busy_worker_ends_with_its_front(how: str) -> None:
         until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)
 
 
+FORKED = """
+import os
+from dlfp_edge import DlfpError, TaskSpec, open_engine
+edge = open_engine(runtime="unruly", isolated=True)
+engine = edge.engine
+child = os.fork()
+if child == 0:
+    for ask in (
+        lambda: edge.submit("text"), lambda: edge.submit([1]), lambda: engine.submit(TaskSpec((1,))),
+        lambda: engine.check(TaskSpec((1,))), lambda: engine.hold_background(True), engine.forget_prefixes,
+        lambda: engine.call_at(0.0, print), engine.snapshot, edge.runtime.describe,
+    ):
+        try:
+            ask()
+        except DlfpError as error:
+            print(error, flush=True)
+    edge.close()
+    os._exit(0)
+assert os.waitpid(child, 0) == (child, 0)
+print(edge.submit("text", max_tokens=3).wait(60).finish.value)
+edge.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork() here")
+def test_a_process_made_by_fork_is_told_that_it_has_no_engine() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=120, check=False
+    )
+    *refused, here = done.stdout.splitlines()
+    assert (done.returncode, done.stderr, here) == (0, "", "length")
+    assert len(refused) == 9
+    assert all("made by fork(): open one here" in line for line in refused)
+
+
 def test_many_threads_share_one_front(worker: OpenWorker) -> None:
     edge, found = worker(), list[Finish | None]()
     threads = [
