@@ -1,7 +1,8 @@
 """The engine in a process of its own, so that what kills it takes nobody's tasks along.
 
-The *front* (`client.py`) has the engine's interface; the *worker* (`serve.py`) has the runtime and the engine. Between
-them go requests, released tokens, records and readings (`protocol.py`, `messages.py`), never steps.
+The *front* (`client.py`) has the engine's interface and its tasks (`tasks.py`); the *worker* (`serve.py`) has the
+runtime and the engine. Between them go requests, released tokens, records and readings (`protocol.py`, `messages.py`),
+never steps.
 """
 
 from __future__ import annotations

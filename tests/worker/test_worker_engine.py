@@ -410,7 +410,7 @@ def test_a_question_the_dead_worker_had_goes_to_the_next(worker: OpenWorker) -> 
     found: list[list[int]] = []
     asking = threading.Thread(target=lambda: found.append(edge.runtime.tokenizer.encode("abc")))
     asking.start()
-    until(lambda: edge.engine._replies._waiting)  # type: ignore[attr-defined]
+    until(lambda: edge.engine._questions._replies._waiting)  # type: ignore[attr-defined]
     kill(edge)
     asking.join(60)
     assert found == [list(b"abc")]
