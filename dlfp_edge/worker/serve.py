@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import BinaryIO, NoReturn
 
 from dlfp_edge.errors import UsageError
@@ -57,9 +56,6 @@ def serve_at(address: Address, say: Callable[[str], None]) -> NoReturn:
     if address.path is None and not secret:
         raise UsageError(f"whoever reaches {address} could use the model: set {SECRET} for worker and front")
     turns = _Turns()
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), _leave)
     listener = address.listen()
     host, port = listener.getsockname()[:2] if address.path is None else ("", 0)
     try:
@@ -71,10 +67,6 @@ def serve_at(address: Address, say: Callable[[str], None]) -> NoReturn:
         if address.path is not None:  # while it listens, so that it is no other worker's yet
             Path(address.path).unlink(missing_ok=True)
         listener.close()
-
-
-def _leave(number: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)
 
 
 class _Turns:
