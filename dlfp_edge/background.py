@@ -89,7 +89,7 @@ class Floor:
         self._forget(completed)
 
     def owed(self, now: float, *, waiting: bool) -> bool:
-        """Whether background work has waited for a whole window and got less than its floor in it."""
+        """Whether there has been background work for a whole window that got less than its floor in it."""
         if not waiting:
             self._waiting_since = None
             return False

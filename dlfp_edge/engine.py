@@ -238,6 +238,8 @@ class Engine:
         self._delivery.release(now)
 
     def _start(self, now: float) -> None:
+        self._state.background_waiting = self._queues.count(Class.BACKGROUND) > 0
+        self._state.owe(now)
         self._admit(now)
         self._state.background_waiting = self._queues.count(Class.BACKGROUND) > 0
         self._starter.start_steps(now)
@@ -274,6 +276,8 @@ class Engine:
             lane = self._state.lane_of(task_class)
             # Who had to leave comes before who has not been there yet, and in one lane foreground before background.
             if self._state.pressure.resume(lane, task_class):
+                if task_class is Class.FOREGROUND and not self._background_is_in(lane, now):
+                    break
                 started = self._admit_waiting(lane, task_class, now)
                 admitted |= started and task_class is Class.BACKGROUND
                 if not self._makes_way(lane, task_class):
@@ -284,27 +288,40 @@ class Engine:
             self._progress_at = now
         self._report_no_progress(now)
 
+    def _background_is_in(self, lane: LaneState, now: float) -> bool:
+        """Whether background work has KV cells, where it is owed its floor: nobody new takes any before it does."""
+        if not self._state.owed or lane.serves_background():
+            return True
+        if self._state.pressure.resume(lane, Class.BACKGROUND) and not lane.serves_background():
+            self._admit_next(lane, Class.BACKGROUND, now)
+        return lane.serves_background()
+
     def _admit_waiting(self, lane: LaneState, task_class: Class, now: float) -> bool:
         """Start the waiting tasks of a class that have a place; whether there was one."""
         admitted = False
-        while lane.has_place(task_class) and self._queues.count(task_class):
-            with self._lock:
-                found = self._queues.take(task_class, now, lane.place)
-            if found is None:
-                break
-            task, match = found
-            try:
-                lane.admit(task, match, now)
-                _log.debug("task %s admitted to the %s lane", task.request_id, lane.name)
-            except Exception as error:  # what a caller gave must not stop the others
-                self._delivery.finish(task, Finish.ERROR, now, f"the runtime refused the task: {error}")
-                _log.error("task %s was refused by the runtime", task.request_id, exc_info=True)
+        while self._admit_next(lane, task_class, now):
             admitted = True
         return admitted
 
+    def _admit_next(self, lane: LaneState, task_class: Class, now: float) -> bool:
+        if not (lane.has_place(task_class) and self._queues.count(task_class)):
+            return False
+        with self._lock:
+            found = self._queues.take(task_class, now, lane.place)
+        if found is None:
+            return False
+        task, match = found
+        try:
+            lane.admit(task, match, now)
+            _log.debug("task %s admitted to the %s lane", task.request_id, lane.name)
+        except Exception as error:  # what a caller gave must not stop the others
+            self._delivery.finish(task, Finish.ERROR, now, f"the runtime refused the task: {error}")
+            _log.error("task %s was refused by the runtime", task.request_id, exc_info=True)
+        return True
+
     def _makes_way(self, lane: LaneState, task_class: Class) -> bool:
         """Whether background tasks leave their KV cells to a foreground task that waits for them."""
-        if task_class is not Class.FOREGROUND or not self._state.shared or self._state.settings.single_class:
+        if task_class is not Class.FOREGROUND or not self._state.classes_share or self._state.owed:
             return False
         with self._lock:
             task = self._queues.first(task_class)

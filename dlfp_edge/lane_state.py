@@ -165,6 +165,11 @@ class LaneState:
         self.sequences.give_back(running, now)
         self.running.remove(running)
 
+    def serves_background(self) -> bool:
+        """Whether a background task has KV cells here and keeps them."""
+        gone = (Activity.LEAVING, Activity.PAUSED)
+        return any(not (r.foreground or r.ended or r.activity in gone) for r in self.running)
+
     def has_background(self) -> bool:
         """Whether a background task runs here."""
         return self.count(Class.BACKGROUND) > 0

@@ -108,8 +108,9 @@ class Pressure:
         if self._promise(lane, running, more):
             return
         active = [r for r in lane.running if r.active and not r.ended]
-        background = [r for r in active if not r.foreground]
-        self._pause_newest(lane, more, background or (active if len(active) > 1 else []))
+        movable = [r for r in active if not (running.foreground and self._stays(lane, r))]
+        background = [r for r in movable if not r.foreground]
+        self._pause_newest(lane, more, background or (movable if len(active) > 1 else []))
         if running.active:
             self._promise(lane, running, more)
 
@@ -145,10 +146,15 @@ class Pressure:
         """Give up a task's cells, to be computed again when it returns."""
         lane.lane.truncate(running.sequence, 0)
         running.put_off()
+        running.dropped = True
         self._counters.recomputed += 1
 
     def _can_leave(self, lane: LaneState, running: Running) -> bool:
-        return self._caps.schedule_invariant or self._can_save(lane, running)
+        return self._can_save(lane, running) or (self._caps.schedule_invariant and not self._stays(lane, running))
+
+    def _stays(self, lane: LaneState, running: Running) -> bool:
+        """Whether the foreground leaves a background task its cells: computed again and again it would never end."""
+        return not running.foreground and running.dropped and not self._can_save(lane, running)
 
     def _can_save(self, lane: LaneState, running: Running) -> bool:
         if not self._caps.save:

@@ -21,8 +21,8 @@ class Running:
     `tokens` are the prompt and the output so far, `computed` the KV cells that are certain, `planned` those once the
     steps in flight have completed, `forked` those of them that it shares with other sequences, `reserved` those that
     are promised to it. `ahead` says that a paced stream is building up its reserve, `foreground` that somebody is
-    watching. `saved` are the cells of a paused task in host memory, from the last to the first, `pooled` is the sum of
-    hidden states so far of a text to embed.
+    watching. `saved` are the cells of a paused task in host memory, from the last to the first, `dropped` says that
+    cells were given up once, to be computed again, `pooled` is the sum of hidden states so far of a text to embed.
     """
 
     def __init__(self, task: Task, sequence: int, cached: int = 0) -> None:
@@ -34,6 +34,7 @@ class Running:
         self.reserved = self.wanted
         self.activity = Activity.ACTIVE
         self.saved: list[Slice] = []
+        self.dropped = False
         self.pooled: npt.NDArray[np.float32] | None = None
         self.in_flight = 0
         self.outputs_in_flight = 0

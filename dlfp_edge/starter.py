@@ -241,7 +241,7 @@ class Starter:
         background = any(not running.foreground for running in runnable) and not self._state.settings.single_class
         held = self._state.shared and self._state.held
         solo = self._state.shared and self._state.solo.active
-        owed = self._state.shared and self._state.floor.owed(now, waiting=background and not held and not solo)
+        owed = self._state.owed and background and not solo
         prefill_s = lane.cost.prefill_s
         isolated = self._state.caps.largest_step
         if background:

@@ -23,8 +23,9 @@ from dlfp_edge.trace import Counters
 class State:
     """Changed by the engine's thread alone.
 
-    `held` says that background work is held on request, `backstops` when the backstop last acted, `background_seen`
-    when background work last existed, `background_progress` when it last advanced.
+    `held` says that background work is held on request, `owed` that it shares steps and got less than its floor,
+    `backstops` when the backstop last acted, `background_seen` when background work last existed, `background_progress`
+    when it last advanced.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class State:
         self.counters = counters
         self.delivery = delivery
         self.shared = lanes.placement is Placement.SHARED
+        self.classes_share = self.shared and not settings.single_class
         self.decode_times = DecodeTimes(capabilities)
         self.targets = Targets(settings, lanes.placement, self.decode_times, say)
         self.pressure = Pressure(capabilities, counters, say)
@@ -50,6 +52,7 @@ class State:
         self.solo = SoloHold()
         self.backstops: deque[float] = deque()
         self.held = False
+        self.owed = False
         self.background_waiting = False
         self.background_seen = -inf
         self.background_prompt_tokens = 0
@@ -66,10 +69,15 @@ class State:
 
     def note_background(self, now: float) -> None:
         """Remember when background work last existed (work held on request does not count, unless in flight)."""
-        lane = self.lanes.background
-        running = any(flight.background_tokens for flight in lane.in_flight)
-        if running or (not self.held and (self.background_waiting or lane.has_background())):
+        if any(flight.background_tokens for flight in self.lanes.background.in_flight) or self._background_can_run():
             self.background_seen = now
+
+    def owe(self, now: float) -> None:
+        """Find out whether background work, wherever it waits, is owed its floor."""
+        self.owed = self.classes_share and self.floor.owed(now, waiting=self._background_can_run())
+
+    def _background_can_run(self) -> bool:
+        return not self.held and (self.background_waiting or self.lanes.background.has_background())
 
     def finish(self, lane: LaneState, running: Running, finish: Finish, at: float, error: str | None = None) -> None:
         if not running.ended:

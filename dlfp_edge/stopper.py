@@ -27,9 +27,9 @@ class Stopper:
     def arrived(self, task: Task, now: float) -> None:
         """A task was queued: background work in its way is interrupted where steps are shared."""
         lane = self._state.lane_of(task.task_class)
-        if task.task_class is not Class.FOREGROUND or not self._state.shared or self._state.settings.single_class:
+        if task.task_class is not Class.FOREGROUND or not self._state.classes_share:
             return
-        if lane.place(task) is None and not self._state.pressure.make_way(lane, task):
+        if lane.place(task) is None and (self._state.owed or not self._state.pressure.make_way(lane, task)):
             return
         for flight in lane.in_flight:
             if flight.background_tokens:
