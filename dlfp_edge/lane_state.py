@@ -9,6 +9,7 @@ from dlfp_edge.control import Controller
 from dlfp_edge.control.estimate import Cost
 from dlfp_edge.handle import Task
 from dlfp_edge.pauses import Activity, CopySpeed
+from dlfp_edge.queues import Refusal
 from dlfp_edge.running import Running, most_cells, wanted_cells
 from dlfp_edge.runtime import Capabilities, Lane, Segment, Transfer
 from dlfp_edge.sequences import NOTHING, Match, Sequences
@@ -98,23 +99,23 @@ class LaneState:
             and self.sequences.available
         )
 
-    def place(self, task: Task) -> Match | None:
-        """What a task that can start now would start from; None where it must wait.
+    def place(self, task: Task) -> Match | Refusal:
+        """What a task that can start now would start from, or why it must wait.
 
         It waits for a sequence, for KV cells, or for one that runs and is about to have computed more of its prompt.
         """
         if not self.has_place(task.task_class):
-            return None
-        match = NOTHING if task.spec.embed else self.sequences.match(task, self.running)
-        if self.sequences.coming(task, self.running, match):
-            return None
+            return Refusal.NO_ROOM
+        match = self.sequences.match(task, self.running)
+        if match.coming:
+            return Refusal.LATER
         owed = self.owed()
         # One document after another gets by without what a conversation needs for its next turn.
         spare = task.task_class is Class.BACKGROUND and self.has_background()
         if self.make_room(self.need(task, match) + owed, match, spare_foreground=spare):
             return match
         again = match.rest and self.make_room(self.need(task) + owed, spare_foreground=spare)
-        return NOTHING if again else None
+        return NOTHING if again else Refusal.NO_ROOM
 
     def need(self, task: Task, match: Match = NOTHING) -> int:
         """KV cells the task must be promised to start."""

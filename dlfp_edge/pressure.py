@@ -15,7 +15,6 @@ from dlfp_edge.lane_state import LaneState
 from dlfp_edge.pauses import Activity, Slice
 from dlfp_edge.running import Running
 from dlfp_edge.runtime import Capabilities, StepResult, Transfer
-from dlfp_edge.sequences import NOTHING
 from dlfp_edge.task import Class
 from dlfp_edge.trace import Counters
 
@@ -44,8 +43,8 @@ class Pressure:
         """
         if not lane.has_place(task.task_class):
             return False
-        match = NOTHING if task.spec.embed else lane.sequences.match(task, lane.running)
-        if lane.sequences.coming(task, lane.running, match):
+        match = lane.sequences.match(task, lane.running)
+        if match.coming:
             return False
         cells = lane.need(task, match)
         if lane.lacking(cells, soon=True) <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
 from dlfp_edge.errors import QueueFull
@@ -10,6 +11,13 @@ from dlfp_edge.task import Class
 
 AGE_LIMIT_S = 30.0
 """How long a task may be overtaken by smaller ones of its class that fit where it does not."""
+
+
+class Refusal(Enum):
+    """Why a task cannot start now: what it needs is not free, or it is better off a little later."""
+
+    NO_ROOM = "no room"
+    LATER = "later"
 
 
 class Waiting(Protocol):
@@ -45,14 +53,14 @@ class Queues(Generic[T]):
             )
         queue.append(entry)
 
-    def take(self, task_class: Class, now: float, place: Callable[[T], Place | None]) -> tuple[T, Place] | None:
-        """Remove the first task that has a place and return both; one that has waited too long lets nobody pass."""
+    def take(self, task_class: Class, now: float, place: Callable[[T], Place | Refusal]) -> tuple[T, Place] | None:
+        """Remove the first task that has a place and return both; one too long without room lets nobody pass."""
         queue = self._waiting[task_class]
         for index, entry in enumerate(queue[:LOOKAHEAD]):
             found = place(entry)
-            if found is not None:
+            if not isinstance(found, Refusal):
                 return queue.pop(index), found
-            if now - entry.arrived > AGE_LIMIT_S:
+            if found is Refusal.NO_ROOM and now - entry.arrived > AGE_LIMIT_S:
                 return None
         return None
 

@@ -8,7 +8,7 @@ first, then the least recently used, of which at first only what was never share
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -36,11 +36,15 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The cells a prompt need not compute: the first `length` of a sequence at rest, or of one that runs."""
+    """The cells a prompt need not compute: the first `length` of a sequence at rest, or of one that runs.
+
+    `coming`: a task that runs is about to have computed more of the prompt, so that waiting saves doing it twice.
+    """
 
     length: int = 0
     rest: Rest | None = None
     running: Running | None = None
+    coming: bool = False
 
 
 NOTHING = Match()
@@ -64,31 +68,26 @@ class Sequences:
 
     def match(self, task: Task, running: Iterable[Running]) -> Match:
         """What is there already of a task's prompt. Sequences in flight cannot be shared."""
-        best = NOTHING
+        best, coming = NOTHING, 0
+        if task.spec.embed:
+            return best
         for rest in self._rests:
             length = self._usable(task, rest.tokens, len(rest.tokens))
             if length > best.length and self._lane.keeps(rest.sequence, length) and self._worth(rest, length):
                 best = Match(length, rest=rest)
         for other in running if self._fork else ():
-            length = 0 if other.in_flight else self._usable(task, other.task.prompt_ids, other.computed)
-            if length > best.length and self._lane.keeps(other.sequence, length):
+            common = self._usable(task, other.task.prompt_ids, len(other.task.prompt_ids))
+            length = 0 if other.in_flight else min(common, other.computed)
+            if length >= SHORTEST and length > best.length and self._lane.keeps(other.sequence, length):
                 best = Match(length, running=other)
-        return best
+            if length < common and self._leaves(other, task):
+                coming = max(coming, common)
+        return replace(best, coming=True) if coming >= best.length + SHORTEST else best
 
-    def coming(self, task: Task, running: Iterable[Running], match: Match) -> bool:
-        """Whether a task that runs is about to have computed more of this prompt, so that waiting saves doing it twice.
-
-        Nobody who is watching waits for a background task.
-        """
-        for other in running if self._waits and not task.spec.embed else ():
-            if other.ended or other.task.task_class is not task.task_class or not other.active:
-                continue
-            if other.task.spec.embed:
-                continue  # it leaves nothing
-            length = self._usable(task, other.task.prompt_ids, len(other.task.prompt_ids))
-            if length >= match.length + SHORTEST and (other.computed < length or other.in_flight):
-                return True
-        return False
+    def _leaves(self, other: Running, task: Task) -> bool:
+        """Whether a task may wait for the prompt of one that runs. Nobody who is watching waits for the background."""
+        same = other.task.task_class is task.task_class and not other.task.spec.embed  # which leaves nothing
+        return self._waits and same and other.active and not other.ended
 
     def take(self, task: Task, match: Match, now: float) -> int:
         """Give the task a sequence that holds what was matched. An error leaves everything as it was."""

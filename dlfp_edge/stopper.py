@@ -6,6 +6,7 @@ import logging
 
 from dlfp_edge.handle import Task
 from dlfp_edge.lane_state import Flight, LaneState
+from dlfp_edge.queues import Refusal
 from dlfp_edge.runtime import Interruptible
 from dlfp_edge.starter import RESERVE_LOW_S
 from dlfp_edge.state import State
@@ -29,7 +30,9 @@ class Stopper:
         lane = self._state.lane_of(task.task_class)
         if task.task_class is not Class.FOREGROUND or not self._state.classes_share:
             return
-        if lane.place(task) is None and (self._state.owed or not self._state.pressure.make_way(lane, task)):
+        if isinstance(lane.place(task), Refusal) and (
+            self._state.owed or not self._state.pressure.make_way(lane, task)
+        ):
             return
         for flight in lane.in_flight:
             if flight.background_tokens:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dlfp_edge import QueueFull, UsageError, open_engine
 from dlfp_edge.engine import Engine
 from dlfp_edge.handle import Task
+from dlfp_edge.queues import AGE_LIMIT_S
 from dlfp_edge.runtime import Sampling
 from dlfp_edge.runtimes.simulated import MODES, SimulatedRuntime
 from dlfp_edge.settings import Placement, Settings
@@ -107,6 +108,19 @@ def test_nobody_who_is_watching_waits_for_a_document_that_begins_the_same() -> N
     chat = _ask(engine, (*prompt[:200], 1, 2))
     assert not paper.record.output_token_ids
     assert chat.record.token_times[0] - chat.record.arrived < 2.0
+    engine.close()
+
+
+def test_who_waits_for_a_prefix_keeps_nobody_else_waiting() -> None:
+    engine = _engine("batched", context=20_000)
+    engine.submit(TaskSpec(_numbers(1, 8000), Class.BACKGROUND, 20, ENDLESS))
+    engine.run_until(lambda: engine.snapshot().kv_used > 0)
+    patient = engine.submit(TaskSpec((*_numbers(1, 7900), 3), Class.BACKGROUND, 20, ENDLESS), arrived=-2 * AGE_LIMIT_S)
+    other = engine.submit(TaskSpec(_numbers(2, 100), Class.BACKGROUND, 5, ENDLESS))
+    engine.run_until(lambda: other.record.started is not None)
+    assert patient.record.started is None, "nobody waits for what another one waits for"
+    engine.run_until(lambda: patient.done)
+    assert patient.record.cached_prompt_tokens == 7900
     engine.close()
 
 

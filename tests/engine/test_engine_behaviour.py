@@ -16,7 +16,7 @@ from dlfp_edge.device import CpuTopology
 from dlfp_edge.engine import Engine
 from dlfp_edge.handle import Task
 from dlfp_edge.placement import background_cores
-from dlfp_edge.queues import AGE_LIMIT_S, Queues
+from dlfp_edge.queues import AGE_LIMIT_S, Queues, Refusal
 from dlfp_edge.runtimes.simulated import SimulatedRuntime
 from dlfp_edge.runtimes.simulated.cost import CostModel, Slowdown
 from dlfp_edge.settings import Placement, Settings
@@ -589,9 +589,9 @@ def test_a_cancelled_document_stops_its_step() -> None:
     engine.close()
 
 
-def _unless(large: Task) -> Callable[[Task], bool | None]:
+def _unless(large: Task) -> Callable[[Task], bool | Refusal]:
     """A place for every task but one."""
-    return lambda task: task is not large or None
+    return lambda task: task is not large or Refusal.NO_ROOM
 
 
 def test_a_large_task_is_overtaken_for_a_while_only() -> None:
