@@ -77,6 +77,7 @@ class Engine:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._ids = itertools.count()
         self._live: dict[str, Task] = {}
+        self._refused: dict[Class, tuple[int, tuple[int, ...]]] = {}
         self._thread: threading.Thread | None = None
         self._closing = False
         self._closed = False
@@ -307,8 +308,13 @@ class Engine:
         if not (lane.has_place(task_class) and self._queues.count(task_class)):
             return False
         with self._lock:
+            asked = (self._queues.changes, lane.outlook(task_class))
+            if asked == self._refused.get(task_class):
+                return False
+            lane.awaited.discard(task_class)
             found = self._queues.take(task_class, now, lane.place)
         if found is None:
+            self._refused[task_class] = asked
             return False
         task, match = found
         try:

@@ -64,7 +64,7 @@ class Flight:
 class LaneState:
     """A lane and all the engine knows of it. `limits` is how many tasks of each class it may run at once.
 
-    `most_tasks` is how many of both.
+    `most_tasks` is how many of both, `awaited` the classes of which a task waits for a prompt that another computes.
     """
 
     lane: Lane
@@ -81,6 +81,7 @@ class LaneState:
     last_flight: Flight | None = None
     decode_only: bool = False
     suspects: list[Running] = field(default_factory=list)
+    awaited: set[Class] = field(default_factory=set)
 
     @property
     def name(self) -> str:
@@ -108,6 +109,7 @@ class LaneState:
             return Refusal.NO_ROOM
         match = self.sequences.match(task, self.running)
         if match.coming:
+            self.awaited.add(task.task_class)
             return Refusal.LATER
         owed = self.owed()
         # One document after another gets by without what a conversation needs for its next turn.
@@ -116,6 +118,22 @@ class LaneState:
             return match
         again = match.rest and self.make_room(self.need(task) + owed, spare_foreground=spare)
         return NOTHING if again else Refusal.NO_ROOM
+
+    def outlook(self, task_class: Class) -> tuple[int, ...]:
+        """What decides, beside a waiting task itself, whether it has a place: it need not be asked until this changes.
+
+        Decoding changes nothing: its cells are promised, and nobody shares what comes after a prompt. Prefill does only
+        where a task waits for it.
+        """
+        prompts = [(running.computed, len(running.task.prompt_ids)) for running in self.running]
+        return (
+            self.lacking(self.owed()),
+            self.sequences.available,
+            len(self.running),
+            sum(running.active and not running.ended for running in self.running),
+            sum(running.in_flight for running in self.running),
+            sum(map(min, prompts)) if task_class in self.awaited else 0,
+        )
 
     def need(self, task: Task, match: Match = NOTHING) -> int:
         """KV cells the task must be promised to start."""

@@ -38,9 +38,13 @@ LOOKAHEAD = 8
 
 
 class Queues(Generic[T]):
-    """First come, first served within a class; a task that does not fit yet can be overtaken for a while."""
+    """First come, first served within a class; a task that does not fit yet can be overtaken for a while.
+
+    `changes` counts tasks put in and taken out.
+    """
 
     def __init__(self, limit: int) -> None:
+        self.changes = 0
         self._limit = limit
         self._waiting: dict[Class, list[T]] = {member: [] for member in Class}
 
@@ -52,6 +56,7 @@ class Queues(Generic[T]):
                 f"{len(queue)} {entry.task_class.value} tasks wait already, the limit: try again when some are done"
             )
         queue.append(entry)
+        self.changes += 1
 
     def take(self, task_class: Class, now: float, place: Callable[[T], Place | Refusal]) -> tuple[T, Place] | None:
         """Remove the first task that has a place and return both; one too long without room lets nobody pass."""
@@ -59,6 +64,7 @@ class Queues(Generic[T]):
         for index, entry in enumerate(queue[:LOOKAHEAD]):
             found = place(entry)
             if not isinstance(found, Refusal):
+                self.changes += 1
                 return queue.pop(index), found
             if found is Refusal.NO_ROOM and now - entry.arrived > AGE_LIMIT_S:
                 return None
@@ -75,6 +81,7 @@ class Queues(Generic[T]):
         if entry not in queue:
             return False
         queue.remove(entry)
+        self.changes += 1
         return True
 
     def count(self, task_class: Class) -> int:

@@ -113,14 +113,16 @@ def test_nobody_who_is_watching_waits_for_a_document_that_begins_the_same() -> N
 
 def test_who_waits_for_a_prefix_keeps_nobody_else_waiting() -> None:
     engine = _engine("batched", context=20_000)
-    engine.submit(TaskSpec(_numbers(1, 8000), Class.BACKGROUND, 20, ENDLESS))
+    first = engine.submit(TaskSpec(_numbers(1, 8000), Class.BACKGROUND, 20, ENDLESS))
     engine.run_until(lambda: engine.snapshot().kv_used > 0)
-    patient = engine.submit(TaskSpec((*_numbers(1, 7900), 3), Class.BACKGROUND, 20, ENDLESS), arrived=-2 * AGE_LIMIT_S)
+    patient = engine.submit(TaskSpec((*_numbers(1, 4000), 3), Class.BACKGROUND, 20, ENDLESS), arrived=-2 * AGE_LIMIT_S)
     other = engine.submit(TaskSpec(_numbers(2, 100), Class.BACKGROUND, 5, ENDLESS))
     engine.run_until(lambda: other.record.started is not None)
     assert patient.record.started is None, "nobody waits for what another one waits for"
-    engine.run_until(lambda: patient.done)
-    assert patient.record.cached_prompt_tokens == 7900
+    engine.run_until(lambda: patient.record.started is not None)
+    assert patient.record.cached_prompt_tokens == 4000
+    assert not first.record.output_token_ids, "what it waited for was there long before"
+    engine.run_until(lambda: first.done and patient.done)
     engine.close()
 
 
