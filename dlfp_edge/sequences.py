@@ -90,23 +90,29 @@ class Sequences:
         return self._waits and same and other.active and not other.ended
 
     def take(self, task: Task, match: Match, now: float) -> int:
-        """Give the task a sequence that holds what was matched. An error leaves everything as it was."""
+        """Give the task a sequence that holds what was matched. An error costs no sequence."""
         rest, sampling = match.rest, task.spec.sampling
         alone = not self._free and len(self._rests) == 1
+        source = rest or match.running
         if rest is not None and (not self._fork or match.length == len(rest.tokens) or alone):
             self._lane.adopt(rest.sequence, sampling)
             self._rests.remove(rest)
-            self._lane.truncate(rest.sequence, match.length)
-            return rest.sequence
-        if not self._free:
-            self._drop(self._oldest(but=rest))
-        self._lane.open(self._free[-1], sampling)
-        sequence = self._free.pop()
-        if rest is not None:
+            sequence, source = rest.sequence, None
+        else:
+            if not self._free:
+                self._drop(self._oldest(but=rest))
+            self._lane.open(self._free[-1], sampling)
+            sequence = self._free.pop()
+        try:
+            if source is not None:
+                self._lane.fork(source.sequence, sequence, match.length)
+            elif match.length:
+                self._lane.truncate(sequence, match.length)
+        except BaseException:
+            self._free_up(sequence)
+            raise
+        if rest is not None and source is rest:
             rest.used_at, rest.shared = now, max(rest.shared, match.length)
-            self._lane.fork(rest.sequence, sequence, match.length)
-        elif match.running is not None:
-            self._lane.fork(match.running.sequence, sequence, match.length)
         return sequence
 
     def give_back(self, running: Running, now: float) -> None:

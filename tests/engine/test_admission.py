@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlfp_edge.engine import Engine
+from dlfp_edge.handle import Task
 from dlfp_edge.lane_state import LaneState
 from dlfp_edge.runtime import Sampling
 from dlfp_edge.runtimes.simulated import SimulatedRuntime
 from dlfp_edge.settings import Placement, Settings
-from dlfp_edge.task import Class, TaskSpec
+from dlfp_edge.task import Class, Finish, TaskSpec
 
 from .driver import Load
 
@@ -22,6 +23,36 @@ ENDLESS = Sampling(ignore_eos=True)
 
 def _task(salt: int, prompt: int, output: int, task_class: Class = Class.FOREGROUND) -> TaskSpec:
     return TaskSpec(tuple((salt * 31 + i) % 250 for i in range(prompt)), task_class, output, ENDLESS)
+
+
+@pytest.mark.parametrize("call", ["open", "fork", "adopt", "truncate"])
+def test_a_runtime_that_refuses_a_task_costs_no_sequence(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    chosen = Settings(placement=Placement.SHARED, foreground_sequences=1, background_sequences=1)
+    engine = Engine(SimulatedRuntime(mode="batched"), chosen)
+    lane = engine._lanes.foreground
+
+    def ask(prompt: tuple[int, ...]) -> Task:
+        task = engine.submit(TaskSpec(prompt, max_tokens=5, sampling=ENDLESS))
+        engine.run_until(lambda: task.done)
+        return task
+
+    def refuse_once(*_: object) -> None:
+        monkeypatch.undo()
+        raise ValueError("not today")
+
+    first = ask(_task(1, 300, 5).prompt)
+    said = (*first.spec.prompt, *first.record.output_token_ids, 1)
+    monkeypatch.setattr(lane.lane, call, refuse_once)
+    # The first goes on from what rests, the second shares a part of it: between them they make every call.
+    assert Finish.ERROR in [ask(said).record.finish, ask(said[:200]).record.finish]
+    sequences = lane.sequences
+    held = [*sequences._free, *(rest.sequence for rest in sequences._rests)]
+    assert sorted(held) == list(range(lane.lane.spec.sequences)), "each is free or at rest, and once"
+    assert ask((*said, 2)).record.finish is Finish.LENGTH
+    engine.forget_prefixes()
+    engine.run_until(lambda: engine.snapshot().kv_used == 0)
+    assert engine.snapshot().kv_used == 0
+    engine.close()
 
 
 def test_while_others_decode_nobody_who_waits_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
