@@ -160,7 +160,7 @@ class LaneState:
         """Whether these KV cells can be promised now; what rests goes for them, unless all of it would not do."""
         leaves = (Activity.LEAVING, Activity.PAUSED)
         busy = sum(running.reserved - running.forked for running in self.running if running.activity not in leaves)
-        if busy + cells > self.cells:
+        if busy + self.sequences.kept(match, spare_foreground=spare_foreground) + cells > self.cells:
             return False
         while self.lacking(cells, soon=True) > 0:
             if not self.sequences.make_room(match, spare_foreground=spare_foreground):

@@ -25,11 +25,15 @@ Tokens = npt.NDArray[np.int32]
 
 @dataclass(slots=True, eq=False)
 class Rest:
-    """A sequence at rest with the `tokens` in its cells, of which other prompts have used the first `shared`."""
+    """A sequence at rest with the `tokens` in its cells, of which other prompts have used the first `shared`.
+
+    The first `forked` came from another sequence.
+    """
 
     sequence: int
     tokens: Tokens
     foreground: bool
+    forked: int
     used_at: float
     shared: int = 0
 
@@ -134,7 +138,15 @@ class Sequences:
             if len(rest.tokens) <= length and _common(rest.tokens, tokens) == len(rest.tokens):
                 self._drop(rest)
         self._lane.truncate(running.sequence, length)
-        self._rests.append(Rest(running.sequence, tokens, running.foreground, now))
+        self._rests.append(Rest(running.sequence, tokens, running.foreground, running.forked, now))
+
+    def kept(self, match: Match, *, spare_foreground: bool) -> int:
+        """How many cells, at least, stay at rest whatever `make_room` frees."""
+        spared = [r for r in self._rests if spare_foreground and r.foreground and r is not match.rest]
+        lengths = [(len(rest.tokens), rest) for rest in spared]
+        if match.rest is not None:
+            lengths.append((match.length, match.rest))
+        return sum(max(0, length - rest.forked) for length, rest in lengths)
 
     def make_room(self, match: Match = NOTHING, *, spare_foreground: bool = False) -> bool:
         """Free some cells of the sequence at rest that is least worth keeping; False where there is none left.

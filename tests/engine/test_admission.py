@@ -55,6 +55,22 @@ def test_a_runtime_that_refuses_a_task_costs_no_sequence(monkeypatch: pytest.Mon
     engine.close()
 
 
+def test_nothing_at_rest_is_given_up_for_a_document_that_does_not_fit_after_all() -> None:
+    engine = Engine(SimulatedRuntime(mode="batched"), Settings(placement=Placement.SHARED, context=2000))
+    reader = engine.submit(_task(1, 900, 20))
+    engine.run_until(lambda: reader.done)
+    note = engine.submit(_task(2, 100, 5, Class.BACKGROUND))
+    engine.run_until(lambda: note.done)
+    running = engine.submit(_task(3, 300, 100, Class.BACKGROUND))
+    engine.run_until(lambda: bool(running.record.output_token_ids))
+    waiting = engine.submit(_task(4, 800, 100, Class.BACKGROUND))
+    engine.run_until(lambda: len(running.record.output_token_ids) > 10)
+    assert waiting.record.started is None, "what the reader left is spared beside another document"
+    assert len(engine._lanes.foreground.sequences._rests) == 2
+    engine.run_until(lambda: waiting.done)
+    engine.close()
+
+
 def test_while_others_decode_nobody_who_waits_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, place = count(), LaneState.place
     monkeypatch.setattr(LaneState, "place", lambda lane, task: (next(asked), place(lane, task))[1])
