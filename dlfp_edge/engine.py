@@ -6,7 +6,6 @@ time). Other threads only queue tasks and actions, under one lock, and wake the 
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import logging
 import threading
@@ -33,6 +32,7 @@ from dlfp_edge.state import State
 from dlfp_edge.stopper import Stopper
 from dlfp_edge.structured import check_fits
 from dlfp_edge.task import Class, Finish, OnFinish, OnToken, TaskRecord, TaskSpec
+from dlfp_edge.timers import Timers
 from dlfp_edge.trace import Counters, Snapshot, StepRecord
 from dlfp_edge.watchdog import Watchdog
 
@@ -74,7 +74,8 @@ class Engine:
             self._say(message)
         self._lock = threading.Lock()
         self._inbox: deque[Callable[[], None]] = deque()
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timers = Timers()
+        self._expiries: dict[str, int] = {}
         self._ids = itertools.count()
         self._live: dict[str, Task] = {}
         self._refused: dict[Class, tuple[int, tuple[int, ...]]] = {}
@@ -141,8 +142,7 @@ class Engine:
 
     def call_at(self, when: float, action: Callable[[], None]) -> None:
         """Run `action` in the engine's thread when its clock reads `when`."""
-        with self._lock:
-            heapq.heappush(self._timers, (when, next(self._ids), action))
+        self._timers.set(when, action)
         self.runtime.wake()
 
     def hold_background(self, held: bool) -> None:
@@ -231,7 +231,8 @@ class Engine:
         while self._inbox:
             self._inbox.popleft()()
         now = self.clock.now()
-        self._run_timers(now)
+        while (action := self._timers.take(now)) is not None:
+            action()
         # Steps start before tokens are handed out: what readers do with them must not lengthen the next gap.
         self._start(now)
         while self._state.pressure.freed():
@@ -256,20 +257,13 @@ class Engine:
         self._watchdog.look(now)
 
     def _next_wake(self, now: float) -> float | None:
-        due = (self._delivery.next_due(), self._stopper.next_wake(now), self._watchdog.next_wake())
-        times = [t for t in due if t is not None]
-        with self._lock:
-            if self._timers:
-                times.append(self._timers[0][0])
-        return min(times) if times else None
-
-    def _run_timers(self, now: float) -> None:
-        while True:
-            with self._lock:
-                if not self._timers or self._timers[0][0] > now:
-                    return
-                _, _, action = heapq.heappop(self._timers)
-            action()
+        due = (
+            self._delivery.next_due(),
+            self._stopper.next_wake(now),
+            self._watchdog.next_wake(),
+            self._timers.next_due(),
+        )
+        return min((t for t in due if t is not None), default=None)
 
     def _admit(self, now: float) -> None:
         admitted = False
@@ -343,19 +337,13 @@ class Engine:
     # --- arrivals and ends --------------------------------------------------------------------------------------------
 
     def _arrive(self, task: Task) -> None:
-        if task.spec.deadline_s is not None:
-            request_id = task.request_id
-            self.call_at(task.arrived + task.spec.deadline_s, lambda: self._expire(request_id))
+        if task.spec.deadline_s is not None and task.request_id in self._live:
+            expires = task.arrived + task.spec.deadline_s
+            self._expiries[task.request_id] = self._timers.set(expires, lambda: self._end(task, Finish.DEADLINE))
         self._stopper.arrived(task, self.clock.now())
 
     def _cancel(self, task: Task) -> None:
         self._post(lambda: self._end(task, Finish.CANCELLED))
-
-    def _expire(self, request_id: str) -> None:
-        """A deadline has passed. Its timer names the task, so that it does not keep one that ended long before."""
-        task = self._live.get(request_id)
-        if task is not None:
-            self._end(task, Finish.DEADLINE)
 
     def _end(self, task: Task, finish: Finish, error: str | None = None) -> None:
         """End a task from outside, wherever it is; one that has ended stays as it was."""
@@ -379,6 +367,8 @@ class Engine:
 
     def _ended(self, task: Task) -> None:
         self._live.pop(task.request_id, None)
+        if (expiry := self._expiries.pop(task.request_id, None)) is not None:
+            self._timers.cancel(expiry)
         _log_end(task.record)
         if task.spec.task_class is Class.BACKGROUND and task.record.finish in (Finish.STOP, Finish.LENGTH):
             self._background_finished += 1
@@ -386,7 +376,7 @@ class Engine:
     def _begin_close(self) -> None:
         with self._lock:
             self._closing = True
-            self._timers.clear()
+        self._timers.clear()
         for task in list(self._live.values()):
             self._end(task, Finish.CANCELLED)
         self._delivery.flush(self.clock.now())
@@ -409,7 +399,7 @@ class Engine:
         return self._closing and not any(lane.in_flight for lane in self._lanes.all)
 
     def _idle(self) -> bool:
-        if self._inbox or self._timers or self._delivery.next_due() is not None:
+        if self._inbox or self._timers.next_due() is not None or self._delivery.next_due() is not None:
             return False
         if any(lane.in_flight or lane.running for lane in self._lanes.all):
             return False

@@ -129,6 +129,19 @@ def test_a_far_deadline_does_not_keep_a_task_that_has_ended() -> None:
     engine.close()
 
 
+def test_deadlines_of_tasks_that_have_ended_are_not_kept() -> None:
+    engine = engine_on("batched")
+    late = engine.submit(spec(max_tokens=8, deadline_s=0.05), arrived=0.0)
+    for _ in range(500):
+        task = engine.submit(spec(8, max_tokens=1, deadline_s=3600.0))
+        engine.run_until(lambda task=task: task.done)
+    assert len(engine._timers._heap) < 100
+    assert late.record.finish is Finish.DEADLINE, "one that is still due stays"
+    engine.run_until(lambda: False)
+    assert engine.clock.now() < 3600.0, "and nobody waits for them"
+    engine.close()
+
+
 def test_steps_are_longer_while_nobody_interrupts_than_once_somebody_does() -> None:
     engine, steps = engine_on("batched"), list[StepRecord]()
     engine.on_step = steps.append
