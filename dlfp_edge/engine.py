@@ -61,7 +61,7 @@ class Engine:
         self._lanes = open_lanes(runtime, settings, self._say)
         self.placement: Placement = self._lanes.placement
         self.controller_name = f"{self.placement.value}/{self._lanes.background.controller.name}"
-        self._queues: Queues[Task] = Queues(settings.queue_limit)
+        self._queues: Queues[Task] = Queues(settings.queue_limit, single_class=settings.single_class)
         self._delivery = Delivery(self._say)
         self._state = State(runtime.capabilities, self._lanes, settings, self.counters, self._delivery, self._say)
         self.limits = self._limits()
@@ -284,7 +284,12 @@ class Engine:
         self._report_no_progress(now)
 
     def _background_is_in(self, lane: LaneState, now: float) -> bool:
-        """Whether background work has KV cells, where it is owed its floor: nobody new takes any before it does."""
+        """Whether background work has KV cells, where it is owed its floor: nobody new takes any before it does.
+
+        Without classes whoever had to leave comes first.
+        """
+        if self._state.settings.single_class:
+            return self._state.pressure.resume(lane, Class.BACKGROUND)
         if not self._state.owed or lane.serves_background():
             return True
         if self._state.pressure.resume(lane, Class.BACKGROUND) and not lane.serves_background():
@@ -299,7 +304,7 @@ class Engine:
         return admitted
 
     def _admit_next(self, lane: LaneState, task_class: Class, now: float) -> bool:
-        if not (lane.has_place(task_class) and self._queues.count(task_class)):
+        if not lane.has_place(task_class) or self._queues.first(task_class) is None:
             return False
         with self._lock:
             asked = (self._queues.changes, lane.outlook(task_class))

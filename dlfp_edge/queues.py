@@ -40,31 +40,35 @@ LOOKAHEAD = 8
 class Queues(Generic[T]):
     """First come, first served within a class; a task that does not fit yet can be overtaken for a while.
 
-    `changes` counts tasks put in and taken out.
+    `changes` counts tasks put in and taken out. With `single_class` both classes wait in one line, whichever is asked
+    for, and nobody is overtaken.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, single_class: bool = False) -> None:
         self.changes = 0
         self._limit = limit
-        self._waiting: dict[Class, list[T]] = {member: [] for member in Class}
+        self._lookahead = 1 if single_class else LOOKAHEAD
+        self._counts = dict.fromkeys(Class, 0)
+        line: list[T] = []
+        self._waiting: dict[Class, list[T]] = {member: line if single_class else [] for member in Class}
 
     def put(self, entry: T) -> None:
         """Queue a task. Raises QueueFull, and then nothing was queued."""
-        queue = self._waiting[entry.task_class]
-        if len(queue) >= self._limit:
+        waiting = self.count(entry.task_class)
+        if waiting >= self._limit:
             raise QueueFull(
-                f"{len(queue)} {entry.task_class.value} tasks wait already, the limit: try again when some are done"
+                f"{waiting} {entry.task_class.value} tasks wait already, the limit: try again when some are done"
             )
-        queue.append(entry)
-        self.changes += 1
+        self._waiting[entry.task_class].append(entry)
+        self._changed(entry, 1)
 
     def take(self, task_class: Class, now: float, place: Callable[[T], Place | Refusal]) -> tuple[T, Place] | None:
         """Remove the first task that has a place and return both; one too long without room lets nobody pass."""
         queue = self._waiting[task_class]
-        for index, entry in enumerate(queue[:LOOKAHEAD]):
+        for index, entry in enumerate(queue[: self._lookahead]):
             found = place(entry)
             if not isinstance(found, Refusal):
-                self.changes += 1
+                self._changed(entry, -1)
                 return queue.pop(index), found
             if found is Refusal.NO_ROOM and now - entry.arrived > AGE_LIMIT_S:
                 return None
@@ -81,9 +85,13 @@ class Queues(Generic[T]):
         if entry not in queue:
             return False
         queue.remove(entry)
-        self.changes += 1
+        self._changed(entry, -1)
         return True
 
     def count(self, task_class: Class) -> int:
         """How many tasks of a class wait."""
-        return len(self._waiting[task_class])
+        return self._counts[task_class]
+
+    def _changed(self, entry: T, by: int) -> None:
+        self.changes += 1
+        self._counts[entry.task_class] += by

@@ -166,6 +166,27 @@ def test_an_arrival_interrupts_background_work_in_shared_steps() -> None:
     engine.close()
 
 
+def test_in_single_class_mode_who_comes_first_starts_first() -> None:
+    engine = engine_on("batched", single_class=True, foreground_sequences=1, background_sequences=2, context=600)
+    kinds = [Class.BACKGROUND, Class.FOREGROUND, Class.BACKGROUND, Class.BACKGROUND, Class.FOREGROUND] * 3
+    sizes = [100, 300, 20, 400, 50]
+    tasks = [
+        engine.submit(spec(sizes[n % 5], kind, 20 + 3 * n), arrived=-2.0 * AGE_LIMIT_S * (n == 4))
+        for n, kind in enumerate(kinds)
+    ]
+    assert engine.snapshot().background_queued == 9
+    assert engine.snapshot().foreground_queued == 6
+    order: list[Task] = []
+
+    def note() -> bool:
+        order.extend(t for t in tasks if t.record.started is not None and t not in order)
+        return all(t.done for t in tasks)
+
+    engine.run_until(note)
+    assert order == tasks
+    engine.close()
+
+
 def test_single_class_mode_interrupts_nobody_and_keeps_arrival_order() -> None:
     engine = engine_on("batched", "unlimited", single_class=True)
     document = engine.submit(spec(2000, Class.BACKGROUND))
