@@ -76,8 +76,10 @@ class Pressure:
         for running in lane.running:
             if running.activity is Activity.LEAVING and not running.in_flight:
                 self._leave_at_once(lane, running)
+            whole = running.saving or running.computed
             transfer = running.transfer(lane.copy_speed.cells(seconds))
             if transfer is not None:
+                running.saving = whole
                 return running, transfer
         return None
 
@@ -100,7 +102,8 @@ class Pressure:
         else:
             running.saved.pop()
             running.computed = running.planned = transfer.end
-            running.activity = Activity.RETURNING if running.saved else Activity.ACTIVE
+            if not running.saved:
+                running.saving, running.activity = 0, Activity.ACTIVE
 
     def _grow(self, lane: LaneState, running: Running) -> None:
         more = running.wanted - running.reserved
@@ -158,9 +161,8 @@ class Pressure:
     def _can_save(self, lane: LaneState, running: Running) -> bool:
         if not self._caps.save:
             return False
-        saved = sum(r.saved[0].end for r in lane.running if r.saved and r is not running)
-        whole = running.saved[0].end if running.saved else running.computed
-        return saved + whole <= SAVED_SHARE * lane.cells
+        others = sum(r.saving for r in lane.running if r is not running)
+        return others + (running.saving or running.computed) <= SAVED_SHARE * lane.cells
 
 
 def _age(running: Running) -> tuple[bool, float]:

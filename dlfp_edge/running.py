@@ -21,8 +21,9 @@ class Running:
     `tokens` are the prompt and the output so far, `computed` the KV cells that are certain, `planned` those once the
     steps in flight have completed, `forked` those of them that it shares with other sequences, `reserved` those that
     are promised to it. `ahead` says that a paced stream is building up its reserve, `foreground` that somebody is
-    watching. `saved` are the cells of a paused task in host memory, from the last to the first, `dropped` says that
-    cells were given up once, to be computed again, `pooled` is the sum of hidden states so far of a text to embed.
+    watching. `saved` are the cells of a paused task in host memory, from the last to the first, `saving` how many there
+    will be, `dropped` says that cells were given up once, to be computed again, `pooled` is the sum of hidden states so
+    far of a text to embed.
     """
 
     def __init__(self, task: Task, sequence: int, cached: int = 0) -> None:
@@ -34,6 +35,7 @@ class Running:
         self.reserved = self.wanted
         self.activity = Activity.ACTIVE
         self.saved: list[Slice] = []
+        self.saving = 0
         self.dropped = False
         self.pooled: npt.NDArray[np.float32] | None = None
         self.in_flight = 0
@@ -127,6 +129,7 @@ class Running:
         self.computed = self.forked = 0
         self.pooled = None
         self.saved.clear()
+        self.saving = 0
         if self.in_flight == 0:
             self.planned = 0
 

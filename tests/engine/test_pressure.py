@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlfp_edge.engine import Engine
-from dlfp_edge.runtime import Sampling
+from dlfp_edge.runtime import Sampling, Transfer
 from dlfp_edge.runtimes.simulated import MODES, Mode, SimulatedRuntime
 from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.task import Class, Finish, TaskSpec
@@ -147,4 +147,25 @@ def test_saved_cells_have_a_bound() -> None:
 
     engine.run_until(ended)
     assert 0 < most <= engine._lanes.background.cells / 2
+    engine.close()
+
+
+def test_of_two_that_leave_at_once_the_one_that_can_be_saved_is() -> None:
+    engine = _engine("depth2", Placement.SHARED, context=2400)
+    papers = [engine.submit(_task(n, Class.BACKGROUND, 800, 100)) for n in range(2)]
+    engine.run_until(lambda: all(paper.record.output_token_ids for paper in papers))
+    engine._lanes.background.copy_speed.observe(Transfer(0, 0, 1000), 1e-4)  # so fast that one slice holds them all
+    chat = engine.submit(_task(9, Class.FOREGROUND, 1900, 50))
+    most = 0
+
+    def ended() -> bool:
+        nonlocal most
+        lane = engine._lanes.background
+        most = max(most, sum(piece.end - piece.start for r in lane.running for piece in r.saved))
+        return all(task.done for task in (*papers, chat))
+
+    engine.run_until(ended)
+    assert [paper.record.pauses for paper in papers] == [1, 1]
+    assert 800 <= most <= 1200, "half of the lane's cells"
+    assert engine.counters.recomputed == 1
     engine.close()
