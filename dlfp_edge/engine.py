@@ -292,9 +292,10 @@ class Engine:
             return self._state.pressure.resume(lane, Class.BACKGROUND)
         if not self._state.owed or lane.serves_background():
             return True
-        if self._state.pressure.resume(lane, Class.BACKGROUND) and not lane.serves_background():
-            self._admit_next(lane, Class.BACKGROUND, now)
-        return lane.serves_background()
+        if self._state.pressure.resume(lane, Class.BACKGROUND):
+            while not lane.serves_background() and self._admit_next(lane, Class.BACKGROUND, now):
+                """One that the runtime refuses makes way for the next."""
+        return lane.serves_background() or not (lane.has_background() or self._queues.count(Class.BACKGROUND))
 
     def _admit_waiting(self, lane: LaneState, task_class: Class, now: float) -> bool:
         """Start the waiting tasks of a class that have a place; whether there was one."""

@@ -69,3 +69,23 @@ def test_a_document_is_read_beside_an_endless_chain_of_readers(case: str, seed: 
     engine.run_until(lambda: False)
     assert all(reader.record.finish is Finish.LENGTH for reader in chain.asked), "nobody is given up for it"
     engine.close()
+
+
+def test_a_document_that_the_runtime_refuses_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(SimulatedRuntime(mode="batched"), Settings(placement=Placement.SHARED, context=1000))
+    random = Random(1)
+    first = engine.submit(_spec(random, Class.FOREGROUND, 100, 890))
+    engine.run_until(lambda: bool(first.record.output_token_ids))
+    paper = engine.submit(_spec(random, Class.BACKGROUND, 900, 5))
+    engine.run_until(lambda: engine.clock.now() > 11.0)
+    second = engine.submit(_spec(random, Class.FOREGROUND, 900, 5))
+
+    def refuse_once(*_: object) -> None:
+        monkeypatch.undo()
+        raise ValueError("not today")
+
+    monkeypatch.setattr(engine._lanes.background.lane, "open", refuse_once)
+    engine.run_until(lambda: first.done and engine.clock.now() > 30.0)
+    assert paper.record.finish is Finish.ERROR
+    assert second.record.finish is Finish.LENGTH
+    engine.close()
