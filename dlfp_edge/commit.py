@@ -101,6 +101,7 @@ class Committer:
             assert beside is not None, "the step was not alone"
             if beside.copy is not None:
                 return Update(lane.controller.state, changed=False, reason="beside a copy of KV cells")
+            self._state.decode_times.observe_beside(flight.threads, flight.decoders, gap_s, result.completed)
             observation = Observation(gap_s, None, flight.target_s, beside.threads, beside.threads)
             return self._state.lanes.background.controller.observe(observation)
         if not (flight.protected and flight.budget is not None):

@@ -26,6 +26,12 @@ SAMPLES = 16
 MAX_AGE_S = 10.0
 """How long a figure is good, unless the context doubles before."""
 
+LEAST_BESIDE, MOST_BESIDE = 4, 64
+"""Gaps beside background work before they count, and how many are kept."""
+
+BESIDE_AGE_S = 60.0
+"""How long it holds what gaps beside the background were. A count that was given up is then tried for a few gaps."""
+
 
 @dataclass(slots=True)
 class _Seen:
@@ -35,6 +41,15 @@ class _Seen:
     context: int
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     typical_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Beside:
+    """The newest gaps beside background work as multiples of those alone, their median, and when one was seen."""
+
+    at: float = 0.0
+    stretches: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_BESIDE))
+    typical: float = 1.0
 
 
 class DecodeTimes:
@@ -50,6 +65,7 @@ class DecodeTimes:
         self._probed, self._few = probed, capabilities.few_decodes_s_by_threads
         self._batched = capabilities.batched
         self._seen: dict[tuple[int, int], _Seen] = {}
+        self._beside: dict[tuple[int, int], _Beside] = {}
         self._told: dict[tuple[int, int], float | None] = {}  # planning a step asks ten times
         self._turn = count()
 
@@ -61,6 +77,17 @@ class DecodeTimes:
         seen.gaps.append(gap_s)
         seen.at, seen.context, seen.typical_s = now, context, median(seen.gaps)
         self._told.clear()
+
+    def observe_beside(self, threads: int, decoders: int, gap_s: float, now: float) -> None:
+        """Learn from a step of decodes alone beside a step of background work in another lane."""
+        alone_s = self.alone_s(decoders, threads)
+        if not alone_s:
+            return
+        seen = self._beside.setdefault((threads, decoders), _Beside())
+        if now - seen.at > BESIDE_AGE_S:
+            seen.stretches.clear()
+        seen.stretches.append(gap_s / alone_s)
+        seen.at, seen.typical = now, median(seen.stretches)
 
     def alone_s(self, decoders: int, threads: int | None = None) -> float | None:
         """The gap that this many decoders see alone, on the count that is fastest or on `threads`; None if unknown.
@@ -84,15 +111,19 @@ class DecodeTimes:
         known = {threads: time_s for threads, time_s in times.items() if time_s is not None}
         return min(known, key=known.__getitem__) if known else self._default
 
-    def beside(self, decoders: int, target_s: float | None) -> int:
-        """The count beside background work: the fewest on which decodes alone keep the target, else the fastest."""
-        # Beside background a decode takes up to 1.1 times as long. With that taken off the bound, two CPUs on which one
-        # thread takes 1.5 times as long as two were at its edge: the background had 44% over ten windows, 17% in two of
-        # them; like this 51% and 46% in the lowest. P99 over solo P99: 1.58 and 1.68.
+    def beside(self, decoders: int, target_s: float | None, now: float) -> int:
+        """The count beside background work: the fewest that keep the target there, else the fastest.
+
+        How much longer decodes take there depends on the machine and their number: on two threads of one core a lone
+        decode takes 1.1 times as long, since it waits for memory, and two or three that compute twice.
+        """
         if target_s is None:
             return self._default
-        times = ((threads, self.alone_s(decoders, threads)) for threads in self._counts)
-        return next((threads for threads, time_s in times if time_s and time_s <= target_s), self.fastest(decoders))
+        for threads in self._counts:
+            time_s = self.alone_s(decoders, threads)
+            if time_s and time_s * self._stretch(threads, decoders, now) <= target_s:
+                return threads
+        return self.fastest(decoders)
 
     def in_turn(self, decoders: int) -> int:
         """The count for the next decode of a hold: the fastest and one of the others take turns."""
@@ -113,6 +144,15 @@ class DecodeTimes:
         typical_s = self._seen[threads, nearest].typical_s
         measured = self._shape(threads, nearest)
         return typical_s * self._shape(threads, decoders) / measured if measured else typical_s
+
+    def _stretch(self, threads: int, decoders: int, now: float) -> float:
+        """How many times longer a decode takes beside the background, from the nearest number that was seen there."""
+        known = {
+            number: seen.typical
+            for (count, number), seen in self._beside.items()
+            if count == threads and len(seen.stretches) >= LEAST_BESIDE and now - seen.at <= BESIDE_AGE_S
+        }
+        return known[min(known, key=lambda number: abs(number - decoders))] if known else 1.0
 
     def _is_stale(self, seen: _Seen | None, context: int, now: float) -> bool:
         return seen is None or now - seen.at > MAX_AGE_S or context > 2 * max(seen.context, 1)

@@ -92,7 +92,7 @@ class Starter:
             return False
         step_plan.floor = step_plan.floor or self._owes_cpus(lane, works, now)
         parts = self._parts(step_plan, runnable)
-        step = Step(tuple(segment for _, segment, _ in parts), self._threads(lane, step_plan, budget, target_s))
+        step = Step(tuple(segment for _, segment, _ in parts), self._threads(lane, step_plan, budget, target_s, now))
         flight = Flight(
             handle=lane.lane.submit(step),
             parts=parts,
@@ -268,11 +268,11 @@ class Starter:
             tokens = min(tokens, max(self._state.size.efficient, int(slack_s / lane.cost.prefill_s)))
         return tokens
 
-    def _threads(self, lane: LaneState, step_plan: Plan, budget: int | None, target_s: float | None) -> int:
+    def _threads(self, lane: LaneState, step_plan: Plan, budget: int | None, target_s: float | None, now: float) -> int:
         if self._state.yields(lane):
-            return self._background_threads(step_plan, budget)
+            return self._background_threads(step_plan, budget, now)
         prefills = any(not work.decode for work, _ in step_plan.parts)
-        if prefills and (self._state.shared or step_plan.total >= self._state.caps.tile):
+        if prefills:
             return self._state.caps.prefill_threads
         times = self._state.decode_times
         if self._state.shared:
@@ -280,8 +280,8 @@ class Starter:
         if step_plan.floor:
             return times.fewest
         if self._background_works():
-            return times.beside(step_plan.total, target_s)
-        if self._state.solo.active and not prefills:
+            return times.beside(step_plan.total, target_s, now)
+        if self._state.solo.active:
             return times.in_turn(step_plan.total)
         return times.fastest(step_plan.total)
 
@@ -297,7 +297,7 @@ class Starter:
         lane = self._state.lanes.background
         return bool(lane.in_flight) or (not self._lane_is_held(lane) and bool(self._runnable(lane)))
 
-    def _background_threads(self, step_plan: Plan, budget: int | None) -> int:
+    def _background_threads(self, step_plan: Plan, budget: int | None, now: float) -> int:
         """The share, less one thread for every three backstops in 10 s; all of them when nobody is watching.
 
         Threads of a decode meet at every node of the graph, so beside a reader without a pace, who is there all the
@@ -311,7 +311,7 @@ class Starter:
         unpaced = sum(1 for running in watching if running.task.spec.pace is None)
         if unpaced and all(work.decode for work, _ in step_plan.parts):
             target_s = self._target_s(self._state.lanes.foreground, unpaced)
-            threads = min(threads, most - self._state.decode_times.beside(unpaced, target_s))
+            threads = min(threads, most - self._state.decode_times.beside(unpaced, target_s, now))
         return max(1, threads - len(self._state.backstops) // BACKSTOPS_A_THREAD)
 
     def _bound_s(self, lane: LaneState, flight: Flight) -> float | None:

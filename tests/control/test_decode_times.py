@@ -39,21 +39,21 @@ def capabilities(
 )
 def test_beside_background_the_fewest_that_keep_the_target(times: dict[int, float], fewest: int) -> None:
     decodes = DecodeTimes(capabilities(times))
-    assert decodes.beside(1, TARGET_S) == fewest
+    assert decodes.beside(1, TARGET_S, 0.0) == fewest
     assert decodes.fastest(1) == min(times, key=lambda threads: times[threads])
 
 
 def test_a_target_nothing_meets_gets_the_fastest() -> None:
     decodes = DecodeTimes(capabilities({1: 0.014, 2: 0.010}))
-    assert decodes.beside(1, 0.005) == 2
-    assert decodes.beside(1, 0.1) == 1
+    assert decodes.beside(1, 0.005, 0.0) == 2
+    assert decodes.beside(1, 0.1, 0.0) == 1
 
 
 def test_several_decodes_have_threads_and_times_of_their_own() -> None:
     decodes = DecodeTimes(capabilities({1: 0.014, 2: 0.010}, {1: 0.080, 2: 0.040}))
     assert decodes.alone_s(FEW) == pytest.approx(0.040)
-    assert decodes.beside(1, 1.75 * 0.010) == 1
-    assert decodes.beside(FEW, 1.75 * 0.040) == 2
+    assert decodes.beside(1, 1.75 * 0.010, 0.0) == 1
+    assert decodes.beside(FEW, 1.75 * 0.040, 0.0) == 2
 
 
 @pytest.mark.parametrize(("batched", "eight_s"), [(True, 0.010), (False, 0.080)])
@@ -82,11 +82,11 @@ def test_a_context_twice_as_long_is_learned_anew() -> None:
 
 def test_a_probe_that_a_busy_machine_spoilt_is_corrected() -> None:
     decodes = DecodeTimes(capabilities({1: 0.025, 2: 0.010}))
-    assert decodes.beside(1, TARGET_S) == 2
+    assert decodes.beside(1, TARGET_S, 0.0) == 2
     for step in range(16):
         threads = decodes.in_turn(1)
         decodes.observe(threads, 1, 10, {1: 0.014, 2: 0.010}[threads], float(step))
-    assert decodes.beside(1, TARGET_S) == 1
+    assert decodes.beside(1, TARGET_S, 0.0) == 1
 
 
 def test_holds_measure_every_count_and_the_fastest_most() -> None:
@@ -111,7 +111,7 @@ def test_measurements_age() -> None:
 @pytest.mark.parametrize("invariant", [True, False])
 def test_without_times_or_where_words_depend_on_the_count_it_stays(invariant: bool) -> None:
     decodes = DecodeTimes(capabilities({} if invariant else {1: 0.012, 2: 0.010}, invariant=invariant))
-    assert {decodes.fastest(1), decodes.in_turn(1), decodes.beside(1, TARGET_S)} == {2}
+    assert {decodes.fastest(1), decodes.in_turn(1), decodes.beside(1, TARGET_S, 0.0)} == {2}
     decodes.observe(2, 1, 10, 0.001, 0.0)
-    assert {decodes.fastest(1), decodes.in_turn(1), decodes.beside(1, TARGET_S)} == {2}
+    assert {decodes.fastest(1), decodes.in_turn(1), decodes.beside(1, TARGET_S, 0.0)} == {2}
     assert decodes.alone_s(1) == pytest.approx(0.001)
