@@ -108,16 +108,20 @@ class SoloHold:
     """Holds the background for a few foreground decodes now and then, so that decode-only time is known.
 
     A hold is wanted, begins at the background's next step boundary, and lasts `DECODES` uncontended decode-only steps.
-    At most 1% of the time is spent in holds.
+    Beside decodes that leave it little of the CPUs that boundary may never come, so after `PATIENCE_S` its step is
+    interrupted. At most 1% of the time is spent in holds and on what they lose.
     """
 
     DECODES = 8
     EVERY_S = 10.0
     LARGEST_SHARE = 0.01
     LONGEST_S = 3.0
+    PATIENCE_S = 1.0
 
     def __init__(self) -> None:
         self._left = 0
+        self._wanted = 0.0
+        self._lost_s = 0.0
         self._began: float | None = None
         self._next = 0.0
 
@@ -129,12 +133,20 @@ class SoloHold:
     def want(self, now: float) -> None:
         """Ask for a hold, unless the last one was too recent."""
         if not self._left and now >= self._next:
-            self._left, self._began = self.DECODES, None
+            self._left, self._began, self._wanted, self._lost_s = self.DECODES, None, now, 0.0
 
     def begin(self, now: float) -> None:
         """Nothing of the background is in flight, so from now on a hold costs its time."""
         if self._left and self._began is None:
             self._began = now
+
+    def overdue(self, now: float) -> bool:
+        """Whether the background's step has been waited for long enough."""
+        return self.active and self._began is None and now - self._wanted > self.PATIENCE_S
+
+    def interrupted(self, loses_s: float) -> None:
+        """The background's step was stopped for the hold, and up to so much work with it."""
+        self._lost_s = loses_s
 
     def expire(self, now: float) -> None:
         """End a hold that has lasted too long: who was to be measured decodes too seldom."""
@@ -150,6 +162,6 @@ class SoloHold:
 
     def stop(self, now: float) -> None:
         """End the hold, early where nothing decodes any more. One that never began costs nothing and may come again."""
-        learned, cost_s = self._left < self.DECODES, 0.0 if self._began is None else now - self._began
+        learned, cost_s = self._left < self.DECODES, self._lost_s + (0.0 if self._began is None else now - self._began)
         self._left = 0
         self._next = now + max(self.EVERY_S if learned else 0.0, cost_s / self.LARGEST_SHARE)

@@ -35,8 +35,8 @@ class Committer:
         if flight.copy is not None:
             self._copied(lane, flight, result, on_step)
             return
-        gap_s = service_s + result.sampling_s
-        update = self._learn(lane, flight, result, service_s, gap_s)
+        step_s = service_s + result.sampling_s
+        update = self._learn(lane, flight, result, service_s, step_s)
         self._account(flight, result, service_s)
         self._credit_background(lane, flight, result, since, service_s)
         self._settle(lane, flight, result)
@@ -48,7 +48,7 @@ class Committer:
         overhead_s = flight.plan_s + time.perf_counter() - began
         self._state.counters.plan_s.append(overhead_s)
         if on_step is not None:
-            on_step(_record(flight, result, gap_s, update, overhead_s))
+            on_step(_record(flight, result, flight.waited_s + step_s, update, overhead_s))
 
     def _copied(
         self, lane: LaneState, flight: Flight, result: StepResult, on_step: Callable[[StepRecord], None] | None
@@ -62,23 +62,23 @@ class Committer:
             update = Update(lane.controller.state, changed=False, reason=f"a {flight.note} step")
             on_step(_record(flight, result, result.completed - result.submitted, update, flight.plan_s))
 
-    def _learn(self, lane: LaneState, flight: Flight, result: StepResult, service_s: float, gap_s: float) -> Update:
+    def _learn(self, lane: LaneState, flight: Flight, result: StepResult, service_s: float, step_s: float) -> Update:
         if result.interrupted and flight.backstopped and self._state.shared and flight.budget is not None:
             used = flight.total_tokens - flight.decoders
-            return lane.controller.observe(Observation(gap_s, None, flight.target_s, flight.budget, used))
+            return lane.controller.observe(Observation(step_s, None, flight.target_s, flight.budget, used))
         if result.interrupted or result.error is not None:
             return Update(lane.controller.state, changed=False, reason=result.error or "interrupted")
         lane.cost.observe(flight.decodes, flight.prefill_tokens, service_s)
         decode_only = flight.decoders == len(flight.parts)
         if flight.decoders:
-            self._state.last_gap_s = gap_s
+            self._state.last_gap_s = flight.waited_s + step_s
         if decode_only and flight.alone:
             context = max(segment.end for _, segment, _ in flight.parts)
-            self._state.decode_times.observe(flight.threads, flight.decoders, context, gap_s, result.completed)
+            self._state.decode_times.observe(flight.threads, flight.decoders, context, step_s, result.completed)
             self._state.solo.decoded(result.completed)
         elif flight.decoders and (decode_only or self._state.shared):
             self._want_solo(flight, result.completed)
-        update = self._observe(lane, flight, result, gap_s, decode_only=decode_only)
+        update = self._observe(lane, flight, result, step_s, decode_only=decode_only)
         self._state.counters.updates += update.changed
         return update
 
@@ -91,7 +91,7 @@ class Committer:
             self._state.solo.want(now)
 
     def _observe(
-        self, lane: LaneState, flight: Flight, result: StepResult, gap_s: float, *, decode_only: bool
+        self, lane: LaneState, flight: Flight, result: StepResult, step_s: float, *, decode_only: bool
     ) -> Update:
         """Tell the controller whose actuator shaped this step."""
         if flight.note == "floor":
@@ -101,8 +101,8 @@ class Committer:
             assert beside is not None, "the step was not alone"
             if beside.copy is not None:
                 return Update(lane.controller.state, changed=False, reason="beside a copy of KV cells")
-            self._state.decode_times.observe_beside(flight.threads, flight.decoders, gap_s, result.completed)
-            observation = Observation(gap_s, None, flight.target_s, beside.threads, beside.threads)
+            self._state.decode_times.observe_beside(flight.threads, flight.decoders, step_s, result.completed)
+            observation = Observation(step_s, None, flight.target_s, beside.threads, beside.threads)
             return self._state.lanes.background.controller.observe(observation)
         if not (flight.protected and flight.budget is not None):
             return Update(lane.controller.state, changed=False, reason="not a capped step")
@@ -111,7 +111,7 @@ class Committer:
         next_call = flight.next_call if flight.next_call is not None else result.completed
         used = flight.total_tokens - flight.decoders
         interval_s = next_call - flight.planned_at
-        return lane.controller.observe(Observation(gap_s, interval_s, flight.target_s, flight.budget, used))
+        return lane.controller.observe(Observation(step_s, interval_s, flight.target_s, flight.budget, used))
 
     def _account(self, flight: Flight, result: StepResult, service_s: float) -> None:
         consumed = sum(part.consumed for part in result.segments)

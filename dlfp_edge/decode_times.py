@@ -16,7 +16,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
+from math import inf
 from statistics import median
+
+import numpy as np
 
 from dlfp_edge.runtime import FEW, Capabilities
 
@@ -26,8 +29,8 @@ SAMPLES = 16
 MAX_AGE_S = 10.0
 """How long a figure is good, unless the context doubles before."""
 
-LEAST_BESIDE, MOST_BESIDE = 4, 64
-"""Gaps beside background work before they count, and how many are kept."""
+LEAST_BESIDE, MOST_BESIDE = 8, 64
+"""Gaps beside background work before they count, and how many are kept. What the probe saw is the first of them."""
 
 BESIDE_AGE_S = 60.0
 """How long it holds what gaps beside the background were. A count that was given up is then tried for a few gaps."""
@@ -47,9 +50,9 @@ class _Seen:
 class _Beside:
     """The newest gaps beside background work as multiples of those alone, their median, and when one was seen."""
 
-    at: float = 0.0
-    stretches: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_BESIDE))
-    typical: float = 1.0
+    stretches: deque[float]
+    typical: float
+    at: float = -inf
 
 
 class DecodeTimes:
@@ -65,6 +68,7 @@ class DecodeTimes:
         self._probed, self._few = probed, capabilities.few_decodes_s_by_threads
         self._batched = capabilities.batched
         self._seen: dict[tuple[int, int], _Seen] = {}
+        self._probed_beside = capabilities.stretch_beside
         self._beside: dict[tuple[int, int], _Beside] = {}
         self._told: dict[tuple[int, int], float | None] = {}  # planning a step asks ten times
         self._turn = count()
@@ -81,11 +85,13 @@ class DecodeTimes:
     def observe_beside(self, threads: int, decoders: int, gap_s: float, now: float) -> None:
         """Learn from a step of decodes alone beside a step of background work in another lane."""
         alone_s = self.alone_s(decoders, threads)
-        if not alone_s:
-            return
-        seen = self._beside.setdefault((threads, decoders), _Beside())
-        if now - seen.at > BESIDE_AGE_S:
-            seen.stretches.clear()
+        if not alone_s or all(at != threads for at, _ in self._seen):
+            return  # against a probe's figure, from minutes ago and with an empty cache, this would say nothing
+        seen = self._beside.get((threads, decoders))
+        if seen is None or now - seen.at > BESIDE_AGE_S:
+            probed = self._probed_beside.get((threads, decoders))
+            first = [] if probed is None else [probed] * LEAST_BESIDE
+            seen = self._beside[threads, decoders] = _Beside(deque(first, MOST_BESIDE), 1.0)
         seen.stretches.append(gap_s / alone_s)
         seen.at, seen.typical = now, median(seen.stretches)
 
@@ -120,10 +126,15 @@ class DecodeTimes:
         if target_s is None:
             return self._default
         for threads in self._counts:
-            time_s = self.alone_s(decoders, threads)
-            if time_s and time_s * self._stretch(threads, decoders, now) <= target_s:
+            time_s = self.beside_s(decoders, threads, now)
+            if time_s and time_s <= target_s:
                 return threads
         return self.fastest(decoders)
+
+    def beside_s(self, decoders: int, threads: int, now: float) -> float | None:
+        """The gap of this many decoders on `threads` beside background work; None if unknown."""
+        alone_s = self.alone_s(decoders, threads)
+        return None if alone_s is None else alone_s * self._stretch(threads, decoders, now)
 
     def in_turn(self, decoders: int) -> int:
         """The count for the next decode of a hold: the fastest and one of the others take turns."""
@@ -137,7 +148,7 @@ class DecodeTimes:
         return any(self._is_stale(self._seen.get((threads, decoders)), context, now) for threads in counts)
 
     def _estimate(self, threads: int, decoders: int) -> float | None:
-        numbers = [number for count, number in list(self._seen) if count == threads]
+        numbers = [number for at, number in list(self._seen) if at == threads]
         if not numbers:
             return self._shape(threads, decoders) if threads in self._probed else None
         nearest = min(numbers, key=lambda number: (abs(number - decoders), number))
@@ -146,13 +157,13 @@ class DecodeTimes:
         return typical_s * self._shape(threads, decoders) / measured if measured else typical_s
 
     def _stretch(self, threads: int, decoders: int, now: float) -> float:
-        """How many times longer a decode takes beside the background, from the nearest number that was seen there."""
-        known = {
-            number: seen.typical
-            for (count, number), seen in self._beside.items()
-            if count == threads and len(seen.stretches) >= LEAST_BESIDE and now - seen.at <= BESIDE_AGE_S
-        }
-        return known[min(known, key=lambda number: abs(number - decoders))] if known else 1.0
+        """How many times as long decodes take beside the background; between the numbers seen there in proportion."""
+        known = {number: stretch for (at, number), stretch in self._probed_beside.items() if at == threads}
+        for (at, number), seen in self._beside.items():
+            if at == threads and len(seen.stretches) >= LEAST_BESIDE and now - seen.at <= BESIDE_AGE_S:
+                known[number] = seen.typical
+        numbers = sorted(known)
+        return float(np.interp(decoders, numbers, [known[number] for number in numbers])) if known else 1.0
 
     def _is_stale(self, seen: _Seen | None, context: int, now: float) -> bool:
         return seen is None or now - seen.at > MAX_AGE_S or context > 2 * max(seen.context, 1)

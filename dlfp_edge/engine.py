@@ -254,6 +254,7 @@ class Engine:
             self._committer.commit(result, self.on_step)
         now = self.clock.now()
         self._stopper.enforce_bounds(now)
+        self._stopper.begin_hold(now)
         self._watchdog.look(now)
 
     def _next_wake(self, now: float) -> float | None:

@@ -24,7 +24,8 @@ class Flight:
     """A step in flight. `alone`: no other lane has had a step in flight beside it so far.
 
     `total_tokens` are those of the step, `background_tokens` those of background tasks, `prefill_tokens` those that are
-    not decodes; `decodes` counts the decodes of either class. `copy` is the task whose KV cells are copied, and which.
+    not decodes; `decodes` counts the decodes of either class. For `waited_s` it was put off for the background's sake.
+    `copy` is the task whose KV cells are copied, and which.
     """
 
     handle: int
@@ -38,6 +39,7 @@ class Flight:
     planned_at: float
     plan_s: float
     submitted: float
+    waited_s: float = 0.0
     bound_s: float | None = None
     alone: bool = True
     note: str = ""
@@ -65,6 +67,7 @@ class LaneState:
     """A lane and all the engine knows of it. `limits` is how many tasks of each class it may run at once.
 
     `most_tasks` is how many of both, `awaited` the classes of which a task waits for a prompt that another computes.
+    The next step is put off until `not_before`; the one that starts now was for `waited_s`.
     """
 
     lane: Lane
@@ -80,8 +83,17 @@ class LaneState:
     last_completed: float = 0.0
     last_flight: Flight | None = None
     decode_only: bool = False
+    not_before: float | None = None
+    waited_s: float = 0.0
     suspects: list[Running] = field(default_factory=list)
     awaited: set[Class] = field(default_factory=set)
+
+    def put_off(self, when: float | None, now: float) -> bool:
+        """Whether the next step must wait for `when`, and since the end of the last one was waiting for it."""
+        waits = when is not None and now < when
+        self.waited_s = now - self.last_completed if self.not_before is not None and not waits else 0.0
+        self.not_before = when if waits else None
+        return waits
 
     @property
     def name(self) -> str:

@@ -307,6 +307,7 @@ class Capabilities:
     decode_threads, prefill_threads   the thread counts to begin with, from the runtime's own probe
     decode_s_by_threads   decode-only step time, one sequence, short context, by thread count; empty if not probed
     few_decodes_s_by_threads   the same for `FEW` sequences in one step
+    stretch_beside   how many times as long decodes take beside the other lane, by threads and sequences; may be empty
     threads_invariant   a lane opened so decodes to the same ids on any thread count
     prefill_tokens_per_s   isolated prefill rate at `prefill_threads`; None if not probed
     priority        what lane priority means here, for people ("thread: SCHED_IDLE", "none")
@@ -334,6 +335,7 @@ class Capabilities:
     prefill_threads: int
     decode_s_by_threads: Mapping[int, float]
     few_decodes_s_by_threads: Mapping[int, float]
+    stretch_beside: Mapping[tuple[int, int], float]
     threads_invariant: bool
     prefill_tokens_per_s: float | None
     priority: str

@@ -59,6 +59,15 @@ class Stopper:
             for flight in lane.in_flight:
                 self._interrupt(lane, flight, now)
 
+    def begin_hold(self, now: float) -> None:
+        """Stop the background's step where a hold to measure has waited too long for its end."""
+        lane = self._state.lanes.background
+        if self._state.shared or not self._state.solo.overdue(now):
+            return
+        for flight in lane.in_flight:
+            if self._interrupt(lane, flight, now):
+                self._state.solo.interrupted(min(now - flight.submitted, flight.predicted_s))
+
     def enforce_bounds(self, now: float) -> None:
         """The backstop: a foreground step past its bound is freed of what stretches it."""
         while self._state.backstops and self._state.backstops[0] < now - BACKSTOP_WINDOW_S:
@@ -94,6 +103,8 @@ class Stopper:
         times = [] if bound is None else [bound]
         lane = self._state.lanes.foreground
         if not lane.in_flight:
+            if lane.not_before is not None and lane.not_before > now:
+                times.append(lane.not_before)
             for running in lane.running:
                 deadline = running.playout.deadline()
                 if deadline is not None and not running.ended and running.decoding:

@@ -24,9 +24,10 @@ class StepRecord:
 
     `budget` is the cap (tokens beside the decodes) or the background lane's share (threads) in force, `value_after` the
     controller's state once the step was observed; `update` whether it changed by this step, and `reason` why not.
-    `observed_s` is the gap a stream saw: service time plus sampling. `target_s` is what that gap was aimed to stay
-    below, where the step held foreground decodes beside other work, or beside another lane's. `note` marks a "floor",
-    "solo" or "backstop" step, and the copies of KV cells ("save", "restore"), which have no segments.
+    `observed_s` is the gap a stream saw: service time plus sampling, and how long the step was put off for the
+    background's sake. `target_s` is what that gap was aimed to stay below, where the step held foreground decodes
+    beside other work, or beside another lane's. `note` marks a "floor", "solo" or "backstop" step, and the copies of KV
+    cells ("save", "restore"), which have no segments.
     """
 
     lane: str

@@ -28,8 +28,8 @@ class View:
 class Observation:
     """A completed, capped step.
 
-    `gap_s` is the gap a stream saw (service time plus sampling), `interval_s` the time from the scheduler call that
-    planned the step to the next one, `budget` the output in force for this step, `used` how much of it ran.
+    `gap_s` is the gap it made a stream see (service time plus sampling), `interval_s` the time from the scheduler call
+    that planned the step to the next one, `budget` the output in force for this step, `used` how much of it ran.
     """
 
     gap_s: float

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import psutil
 
@@ -20,9 +20,10 @@ CLOSE_ENOUGH = 1.55
 thread took 1.3 to 1.45 times as long as two, and with two the background fell from 60% of its unprotected rate to 17%:
 a bound of 1.4 lay in the noise between these."""
 _CELLS = 1024
+_SEQUENCE_CELLS = 320
 _PROMPT = 16
 _ROUNDS, _DECODES_A_ROUND, _DECODE_BUDGET_S = 3, 5, 1.2
-_FEW_CELLS, _FEW_BUDGET_S = 256, 0.8
+_FEW_BUDGET_S = 0.8
 _CHUNK, _SHORT_CHUNK, _CHUNK_BUDGET_S = 256, 64, 0.5
 _BESIDE, _BESIDE_BUDGET_S = 12, 0.6
 _PATIENCE_S = 5.0
@@ -36,7 +37,8 @@ class ProbeResult:
     """What was found, in seconds and threads. `decode_s_by_threads` are the fastest seen, `few_...` of `FEW` sequences.
 
     `beside_lowest_s` is a decode's time beside a background step of lowest priority on all CPUs, `beside_disjoint_s`
-    beside one that keeps to other CPUs; both None where there is one CPU only or time was short.
+    beside one that keeps to other CPUs; both None where there is one CPU only or time was short. `stretch_beside` says
+    for one and for `FEW` sequences how many times as long decodes take beside a step of lowest priority.
     """
 
     decode_s_by_threads: dict[int, float]
@@ -44,6 +46,7 @@ class ProbeResult:
     prefill_rate_by_threads: dict[int, float]
     beside_lowest_s: float | None = None
     beside_disjoint_s: float | None = None
+    stretch_beside: dict[tuple[int, int], float] = field(default_factory=dict)
 
     @property
     def solo_threads(self) -> int:
@@ -73,34 +76,23 @@ def probe(runtime: Runtime, open_lane: OpenLane, most_threads: int, cpus: Sequen
     """Measure decode and prefill at several thread counts, then a decode beside a background step on `cpus`, if any."""
     began = runtime.clock.now()
     counts = thread_counts(most_threads, physical_cores())
-    few = _few_decodes(runtime, open_lane, counts)
-    front = _Bench(runtime, open_lane(LaneSpec("probe", Priority.NORMAL, 1, _CELLS, threads_invariant=True)))
+    sequences = min(FEW, runtime.capabilities.sequences)
+    spec = LaneSpec("probe", Priority.NORMAL, sequences, sequences * _SEQUENCE_CELLS, threads_invariant=True)
+    front = _Bench(runtime, open_lane(spec))
     try:
-        decode = front.fastest_decodes(counts, _DECODE_BUDGET_S)
+        decode = front.fastest_decodes(counts, 1, _DECODE_BUDGET_S)
+        few = front.fastest_decodes(counts, FEW, _FEW_BUDGET_S) if sequences == FEW else {}
         prefill = front.prefill_rates(prefill_counts(most_threads, physical_cores()))
         found = ProbeResult(decode, few, prefill)
         if most_threads < 2 or len(cpus) < 2 or runtime.clock.now() - began > _PATIENCE_S:
             return found
         back = _Bench(runtime, open_lane(LaneSpec("probe beside", Priority.LOWEST, 1, 2 * _CELLS)))
         try:
-            beside = _beside(front, back, found, cpus)
+            return _beside(front, back, found, cpus)
         finally:
             back.lane.shut()
-        return ProbeResult(decode, few, prefill, *beside)
     finally:
         front.lane.shut()
-
-
-def _few_decodes(runtime: Runtime, open_lane: OpenLane, counts: Sequence[int]) -> dict[int, float]:
-    """Times of `FEW` decodes together for each thread count; none where a lane cannot have as many sequences."""
-    if runtime.capabilities.sequences < FEW:
-        return {}
-    spec = LaneSpec("probe few", Priority.NORMAL, FEW, FEW * _FEW_CELLS, threads_invariant=True)
-    bench = _Bench(runtime, open_lane(spec))
-    try:
-        return bench.fastest_decodes(counts, _FEW_BUDGET_S)
-    finally:
-        bench.lane.shut()
 
 
 def physical_cores() -> int:
@@ -121,62 +113,71 @@ def prefill_counts(most: int, physical: int) -> list[int]:
     return sorted({most, min(most, physical)}) if physical > 1 else [most]
 
 
-def _beside(front: _Bench, back: _Bench, found: ProbeResult, cpus: Sequence[int]) -> tuple[float, float]:
-    """A decode's median beside a lowest-priority step on all CPUs, and beside one on other CPUs than its own."""
+def _beside(front: _Bench, back: _Bench, found: ProbeResult, cpus: Sequence[int]) -> ProbeResult:
+    """Adds what decodes take beside a lowest-priority step on all CPUs, and beside one on other CPUs than their own."""
     own = min(found.decode_threads, len(cpus) - 1)
     back.start_prefill(found.prefill_threads)
-    lowest_s = front.decode_median(own)
+    lowest_s = front.decode_median(own, 1)
+    stretch = {(own, 1): lowest_s / front.alone_s(own, 1)}
+    if found.few_decodes_s_by_threads:
+        stretch[own, FEW] = front.decode_median(own, FEW) / front.alone_s(own, FEW)
     back.stop()
     front.lane.pin(cpus[:own])
     back.lane.pin(cpus[own:])
     back.start_prefill(len(cpus) - own)
-    disjoint_s = front.decode_median(own)
+    disjoint_s = front.decode_median(own, 1)
     back.stop()
-    return lowest_s, disjoint_s
+    return replace(found, beside_lowest_s=lowest_s, beside_disjoint_s=disjoint_s, stretch_beside=stretch)
 
 
 class _Bench:
-    """Steps of one lane, timed: decodes on all its sequences, prefill on the first."""
+    """Steps of one lane, timed: decodes on its first sequences, prefill on the very first."""
 
     def __init__(self, runtime: Runtime, lane: Lane) -> None:
         self.lane = lane
         self._runtime = runtime
         self._handle: int | None = None
-        self._sequences = range(lane.spec.sequences)
-        for sequence in self._sequences:
+        self._alone: dict[tuple[int, int], list[float]] = {}
+        for sequence in range(lane.spec.sequences):
             lane.open(sequence, Sampling())
         self._prompt_in = False
 
-    def fastest_decodes(self, counts: Sequence[int], budget_s: float) -> dict[int, float]:
-        """The fastest decode for each thread count; fewer decodes where they are slow."""
+    def fastest_decodes(self, counts: Sequence[int], sequences: int, budget_s: float) -> dict[int, float]:
+        """The fastest step of decodes for each thread count; fewer of them where they are slow."""
         samples: dict[int, list[float]] = {count: [] for count in counts}
         until = self._runtime.clock.now() + budget_s
         for _ in range(_ROUNDS):
             for count in counts:
                 if not samples[count] or self._runtime.clock.now() < until:
-                    samples[count] += self._decodes(count, _DECODES_A_ROUND, until)
+                    samples[count] += self._decodes(count, sequences, _DECODES_A_ROUND, until)
+        self._alone.update({(count, sequences): times for count, times in samples.items()})
         return {count: min(times) for count, times in samples.items()}
 
-    def decode_median(self, threads: int) -> float:
-        """Median of some decodes beside whatever runs in the other lane."""
-        return statistics.median(self._decodes(threads, _BESIDE, self._runtime.clock.now() + _BESIDE_BUDGET_S))
+    def alone_s(self, threads: int, sequences: int) -> float:
+        """The median of the decodes `fastest_decodes` has seen on a thread count."""
+        return statistics.median(self._alone[threads, sequences])
 
-    def _decodes(self, threads: int, most: int, until: float) -> list[float]:
-        """Times of up to `most` decodes, at least one. One more before them pays for making the threads."""
-        self.decode_s(threads)
-        times = [self.decode_s(threads)]
+    def decode_median(self, threads: int, sequences: int) -> float:
+        """Median of some decodes beside whatever runs in the other lane."""
+        until = self._runtime.clock.now() + _BESIDE_BUDGET_S
+        return statistics.median(self._decodes(threads, sequences, _BESIDE, until))
+
+    def _decodes(self, threads: int, sequences: int, most: int, until: float) -> list[float]:
+        """Times of up to `most` steps, at least one. One more before them pays for making the threads."""
+        self._decode_s(threads, sequences)
+        times = [self._decode_s(threads, sequences)]
         while len(times) < most and self._runtime.clock.now() < until:
-            times.append(self.decode_s(threads))
+            times.append(self._decode_s(threads, sequences))
         return times
 
-    def decode_s(self, threads: int) -> float:
-        """Time of one decode a sequence at a short context."""
+    def _decode_s(self, threads: int, sequences: int) -> float:
+        """Time of one decode on each of the first sequences, at a short context."""
         if not self._prompt_in:
-            self._run((0,) * _PROMPT, 0, threads, self._sequences)
+            self._run((0,) * _PROMPT, 0, threads, self.lane.spec.sequences)
             self._prompt_in = True
-        for sequence in self._sequences:
+        for sequence in range(sequences):
             self.lane.truncate(sequence, _PROMPT)
-        return self._run((0,), _PROMPT, threads, self._sequences)
+        return self._run((0,), _PROMPT, threads, sequences)
 
     def prefill_rates(self, counts: Sequence[int]) -> dict[int, float]:
         """Tokens per second of a chunk for each thread count."""
@@ -199,14 +200,16 @@ class _Bench:
         self.lane.truncate(0, _PROMPT)
         return self._run((0,) * chunk, _PROMPT, threads)
 
-    def _run(self, tokens: tuple[int, ...], start: int, threads: int, sequences: Sequence[int] = (0,)) -> float:
+    def _run(self, tokens: tuple[int, ...], start: int, threads: int, sequences: int = 1) -> float:
         self._handle = self._submit(tokens, start, threads, sequences)
         result = self._result()
         return result.completed - result.submitted
 
-    def _submit(self, tokens: tuple[int, ...], start: int, threads: int, sequences: Sequence[int] = (0,)) -> int:
+    def _submit(self, tokens: tuple[int, ...], start: int, threads: int, sequences: int = 1) -> int:
         outputs = {start + len(tokens) - 1: Output.TOKEN}
-        return self.lane.submit(Step(tuple(Segment(each, start, tokens, outputs) for each in sequences), threads))
+        return self.lane.submit(
+            Step(tuple(Segment(each, start, tokens, outputs) for each in range(sequences)), threads)
+        )
 
     def _result(self) -> StepResult:
         """Wait for this lane's step. The other lane's background step may end meanwhile; that is of no interest."""

@@ -241,6 +241,7 @@ class LlamaRuntime:
             prefill_threads=found.prefill_threads,
             decode_s_by_threads=times,
             few_decodes_s_by_threads=few,
+            stretch_beside=found.stretch_beside,
             prefill_tokens_per_s=found.prefill_rate_by_threads[found.prefill_threads],
             priority_effective=found.priority_effective,
         )
@@ -273,6 +274,7 @@ class LlamaRuntime:
             prefill_threads=self._most_threads,
             decode_s_by_threads={},
             few_decodes_s_by_threads={},
+            stretch_beside={},
             threads_invariant=True,
             prefill_tokens_per_s=None,
             priority="none" if self._on_gpu else self._priority.name,

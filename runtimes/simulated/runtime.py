@@ -152,6 +152,7 @@ def _capabilities(cost: CostModel, mode: Mode, cores: int) -> Capabilities:
         prefill_threads=cores,
         decode_s_by_threads=decode,
         few_decodes_s_by_threads=few,
+        stretch_beside={},
         threads_invariant=True,
         prefill_tokens_per_s=_PREFILL_TOKENS / prefill_s if prefill_s else None,
         priority="simulated" if mode.lanes > 1 else "none",

@@ -1,9 +1,12 @@
-"""Readers who could keep every CPU busy leave the background its floor, and no more gaps than that are late."""
+"""Readers who could keep every CPU busy leave the background what the target allows, and its floor at least."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from dlfp_edge.background import FLOOR_SHARE
 from dlfp_edge.engine import Engine
+from dlfp_edge.handle import Task
 from dlfp_edge.runtime import Sampling
 from dlfp_edge.runtimes.simulated import CostModel, SimulatedRuntime
 from dlfp_edge.settings import Placement, Settings
@@ -16,21 +19,41 @@ HEAVY = CostModel(base_s=0.002, trickle=0.001)
 """Decodes that two threads halve, so that one is never enough for the target."""
 
 
-def test_a_document_gets_on_beside_readers_who_need_every_cpu() -> None:
-    engine = Engine(SimulatedRuntime(HEAVY, mode="lanes"), Settings(placement=Placement.LANES))
+def _run(**settings: float) -> tuple[list[Task], list[StepRecord], float]:
+    """The readers, the steps in which all of them decode, and when the document beside them was done."""
+    engine = Engine(SimulatedRuntime(HEAVY, mode="lanes"), Settings(Placement.LANES, **settings))  # type: ignore[arg-type]
     steps: list[StepRecord] = []
     engine.on_step = steps.append
-    for n in range(READERS):
-        engine.submit(TaskSpec(tuple(range(n, n + 20)), Class.FOREGROUND, 2500, ENDLESS))
+    readers = [
+        engine.submit(TaskSpec(tuple(range(n, n + 20)), Class.FOREGROUND, 2500, ENDLESS)) for n in range(READERS)
+    ]
     document = engine.submit(TaskSpec((1,) * 1000, Class.BACKGROUND, 1, ENDLESS))
     engine.run_until(lambda: document.done)
+    done_at = engine.clock.now()
     engine.close()
+    assert not document.record.failed
     decodes = [step for step in steps if step.lane == "foreground" and len(step.segments) == READERS]
-    floors = [step for step in decodes if step.note == "floor"]
-    assert document.record.failed is False
-    assert floors
+    return readers, decodes, done_at
+
+
+def test_their_decodes_are_spaced_out_to_what_the_target_allows() -> None:
+    readers, decodes, done_at = _run()
+    steps = [step for step in decodes if step.target_s is not None]
+    assert done_at < 20.0, "alone the document takes two seconds"
+    assert {step.threads for step in steps[8:]} == {2}
+    assert max((step.observed_s or 0.0) / (step.target_s or 1.0) for step in steps[8:]) <= 1.0
+    gaps = {later - earlier for earlier, later in pairwise(readers[0].record.token_times)}
+    told = max(step.observed_s or 0.0 for step in decodes)
+    assert abs(max(gaps) - told) < 0.001, "what a step says of the gap is what its reader saw"
+
+
+def test_a_target_that_leaves_no_room_leaves_the_floor() -> None:
+    _, decodes, done_at = _run(target_itl_s=0.010)
+    steps = [step for step in decodes if step.target_s is not None]
+    assert done_at < 60.0
+    floors = [step for step in steps if step.note == "floor"]
     assert {step.threads for step in floors} == {1}
-    assert {step.threads for step in decodes if step.note == "" and step.target_s is not None} == {2}
-    took_s, floors_s = (sum(step.observed_s or 0.0 for step in some) for some in (decodes, floors))
+    assert {step.threads for step in steps if step.note == ""} == {2}
+    took_s, floors_s = (sum(step.observed_s or 0.0 for step in some) for some in (steps, floors))
     # On one of two threads they leave half of the device.
     assert floors_s <= 1.1 * 2 * FLOOR_SHARE * took_s
