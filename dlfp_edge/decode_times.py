@@ -21,7 +21,7 @@ from statistics import median
 
 import numpy as np
 
-from dlfp_edge.runtime import FEW, Capabilities
+from dlfp_edge.runtime import Capabilities
 
 SAMPLES = 16
 """Decodes of one kind that their time is the median of."""
@@ -38,12 +38,13 @@ BESIDE_AGE_S = 60.0
 
 @dataclass(slots=True)
 class _Seen:
-    """The newest gaps of one kind in seconds, their median, and when and at what context the last was seen."""
+    """The newest gaps of one kind in seconds, their median, and when, at what context and level the last was seen."""
 
     at: float
     context: int
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     typical_s: float = 0.0
+    level: float = 1.0
 
 
 @dataclass(slots=True)
@@ -65,8 +66,9 @@ class DecodeTimes:
         probed = capabilities.decode_s_by_threads
         self._counts = sorted(probed) if capabilities.threads_invariant and probed else [capabilities.decode_threads]
         self._default = capabilities.decode_threads
-        self._probed, self._few = probed, capabilities.few_decodes_s_by_threads
-        self._batched = capabilities.batched
+        self._shape = _Shape(capabilities)
+        self._levels: deque[float] = deque(maxlen=SAMPLES)
+        self._level = 1.0
         self._seen: dict[tuple[int, int], _Seen] = {}
         self._probed_beside = capabilities.stretch_beside
         self._beside: dict[tuple[int, int], _Beside] = {}
@@ -79,7 +81,10 @@ class DecodeTimes:
         if context > 2 * seen.context:
             seen.gaps.clear()
         seen.gaps.append(gap_s)
-        seen.at, seen.context, seen.typical_s = now, context, median(seen.gaps)
+        if (shape_s := self._shape.seconds(threads, decoders)) > 0:
+            self._levels.append(gap_s / shape_s)
+            self._level = median(self._levels)
+        seen.at, seen.context, seen.typical_s, seen.level = now, context, median(seen.gaps), self._level
         self._told.clear()
 
     def observe_beside(self, threads: int, decoders: int, gap_s: float, now: float) -> None:
@@ -98,7 +103,8 @@ class DecodeTimes:
     def alone_s(self, decoders: int, threads: int | None = None) -> float | None:
         """The gap that this many decoders see alone, on the count that is fastest or on `threads`; None if unknown.
 
-        A number that was never measured follows from the nearest that was, in the proportion the probe found.
+        What was not measured lately follows from what was: caches that fill and machines that slow down change all of
+        them by about as much, from what the probe found.
         """
         key = self.fastest(decoders) if threads is None else threads, decoders
         time_s = self._told.get(key)
@@ -148,13 +154,12 @@ class DecodeTimes:
         return any(self._is_stale(self._seen.get((threads, decoders)), context, now) for threads in counts)
 
     def _estimate(self, threads: int, decoders: int) -> float | None:
-        numbers = [number for at, number in list(self._seen) if at == threads]
-        if not numbers:
-            return self._shape(threads, decoders) if threads in self._probed else None
-        nearest = min(numbers, key=lambda number: (abs(number - decoders), number))
-        typical_s = self._seen[threads, nearest].typical_s
-        measured = self._shape(threads, nearest)
-        return typical_s * self._shape(threads, decoders) / measured if measured else typical_s
+        seen = self._seen.get((threads, decoders))
+        if seen is not None:
+            return seen.typical_s * self._level / seen.level
+        if self._shape.known or self._levels:
+            return self._shape.seconds(threads, decoders) * self._level
+        return None
 
     def _stretch(self, threads: int, decoders: int, now: float) -> float:
         """How many times as long decodes take beside the background; between the numbers seen there in proportion."""
@@ -168,8 +173,29 @@ class DecodeTimes:
     def _is_stale(self, seen: _Seen | None, context: int, now: float) -> bool:
         return seen is None or now - seen.at > MAX_AGE_S or context > 2 * max(seen.context, 1)
 
-    def _shape(self, threads: int, decoders: int) -> float:
-        """What the probe says of this many decoders; only proportions where it says nothing."""
-        one = self._probed.get(threads, 1.0)
-        few = self._few.get(threads, one if self._batched else FEW * one)
-        return one + (few - one) * (decoders - 1) / (FEW - 1)
+
+class _Shape:
+    """What decodes take by threads and number as the probe found it, in proportion only where it found nothing."""
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        self.known = bool(capabilities.decode_s_by_threads)
+        self._batched = capabilities.batched
+        self._points = {threads: {1: time_s} for threads, time_s in capabilities.decode_s_by_threads.items()}
+        for (threads, number), time_s in capabilities.decodes_s.items():
+            if threads in self._points:
+                self._points[threads][number] = time_s
+        self._points = {threads: dict(sorted(points.items())) for threads, points in self._points.items()}
+        self._fullest = max(self._points.values(), key=len, default={1: 1.0})
+
+    def seconds(self, threads: int, decoders: int) -> float:
+        """Between the numbers probed on a thread count it follows the count that was probed at most of them."""
+        points = self._points.get(threads, self._fullest)
+        ratios = [time_s / self._fullest[number] if self._fullest[number] else 1.0 for number, time_s in points.items()]
+        return self._along_fullest(decoders) * float(np.interp(decoders, list(points), ratios))
+
+    def _along_fullest(self, decoders: int) -> float:
+        numbers = list(self._fullest)
+        last = numbers[-1]
+        if decoders > last and (last > 1 or not self._batched):  # more than a few are work in proportion
+            return self._fullest[last] * decoders / last
+        return float(np.interp(decoders, numbers, list(self._fullest.values())))

@@ -280,10 +280,6 @@ class StepResult:
     content: Content | None = None
 
 
-FEW = 4
-"""Sequences a probe decodes together to see what more than one costs."""
-
-
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a runtime can do.
@@ -306,7 +302,7 @@ class Capabilities:
     schedule_invariant   output ids do not depend on chunking or on what else is in a step
     decode_threads, prefill_threads   the thread counts to begin with, from the runtime's own probe
     decode_s_by_threads   decode-only step time, one sequence, short context, by thread count; empty if not probed
-    few_decodes_s_by_threads   the same for `FEW` sequences in one step
+    decodes_s       the same for several sequences in one step, by threads and their number, for as many as were probed
     stretch_beside   how many times as long decodes take beside the other lane, by threads and sequences; may be empty
     threads_invariant   a lane opened so decodes to the same ids on any thread count
     prefill_tokens_per_s   isolated prefill rate at `prefill_threads`; None if not probed
@@ -334,7 +330,7 @@ class Capabilities:
     decode_threads: int
     prefill_threads: int
     decode_s_by_threads: Mapping[int, float]
-    few_decodes_s_by_threads: Mapping[int, float]
+    decodes_s: Mapping[tuple[int, int], float]
     stretch_beside: Mapping[tuple[int, int], float]
     threads_invariant: bool
     prefill_tokens_per_s: float | None

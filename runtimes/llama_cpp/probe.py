@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import psutil
 
-from dlfp_edge.runtime import FEW, Lane, LaneSpec, Output, Priority, Runtime, Sampling, Segment, Step, StepResult
+from dlfp_edge.runtime import Lane, LaneSpec, Output, Priority, Runtime, Sampling, Segment, Step, StepResult
 
 CLOSE_ENOUGH = 1.55
 """A little under the slowdown that lanes aim at (1.75), so that what the background adds still fits. On two cores one
@@ -23,7 +23,12 @@ _CELLS = 1024
 _SEQUENCE_CELLS = 320
 _PROMPT = 16
 _ROUNDS, _DECODES_A_ROUND, _DECODE_BUDGET_S = 3, 5, 1.2
-_FEW_BUDGET_S = 0.8
+_SEQUENCES = 8
+_SEVERAL = (4, 8, 2, 3, 6, 5, 7)
+"""Numbers of sequences in the order they are tried, while there is time. Kernels take rows in fours, so that four can
+cost no more than three and eight less than seven."""
+_FEW = 4
+_SEVERAL_ROUNDS, _SEVERAL_BUDGET_S = 2, 1.0
 _CHUNK, _SHORT_CHUNK, _CHUNK_BUDGET_S = 256, 64, 0.5
 _BESIDE, _BESIDE_BUDGET_S = 12, 0.6
 _PATIENCE_S = 5.0
@@ -34,15 +39,16 @@ OpenLane = Callable[[LaneSpec], Lane]
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What was found, in seconds and threads. `decode_s_by_threads` are the fastest seen, `few_...` of `FEW` sequences.
+    """What was found, in seconds and threads. `decode_s_by_threads` are the fastest seen, `decodes_s` those of several
+    sequences by threads and number.
 
     `beside_lowest_s` is a decode's time beside a background step of lowest priority on all CPUs, `beside_disjoint_s`
     beside one that keeps to other CPUs; both None where there is one CPU only or time was short. `stretch_beside` says
-    for one and for `FEW` sequences how many times as long decodes take beside a step of lowest priority.
+    for one and for four sequences how many times as long decodes take beside a step of lowest priority.
     """
 
     decode_s_by_threads: dict[int, float]
-    few_decodes_s_by_threads: dict[int, float]
+    decodes_s: dict[tuple[int, int], float]
     prefill_rate_by_threads: dict[int, float]
     beside_lowest_s: float | None = None
     beside_disjoint_s: float | None = None
@@ -76,14 +82,14 @@ def probe(runtime: Runtime, open_lane: OpenLane, most_threads: int, cpus: Sequen
     """Measure decode and prefill at several thread counts, then a decode beside a background step on `cpus`, if any."""
     began = runtime.clock.now()
     counts = thread_counts(most_threads, physical_cores())
-    sequences = min(FEW, runtime.capabilities.sequences)
+    sequences = min(_SEQUENCES, runtime.capabilities.sequences)
     spec = LaneSpec("probe", Priority.NORMAL, sequences, sequences * _SEQUENCE_CELLS, threads_invariant=True)
     front = _Bench(runtime, open_lane(spec))
     try:
-        decode = front.fastest_decodes(counts, 1, _DECODE_BUDGET_S)
-        few = front.fastest_decodes(counts, FEW, _FEW_BUDGET_S) if sequences == FEW else {}
+        decode = front.fastest_decodes(counts)
+        several = front.fastest_of_several(counts, min(decode, key=decode.__getitem__))
         prefill = front.prefill_rates(prefill_counts(most_threads, physical_cores()))
-        found = ProbeResult(decode, few, prefill)
+        found = ProbeResult(decode, several, prefill)
         if most_threads < 2 or len(cpus) < 2 or runtime.clock.now() - began > _PATIENCE_S:
             return found
         back = _Bench(runtime, open_lane(LaneSpec("probe beside", Priority.LOWEST, 1, 2 * _CELLS)))
@@ -119,8 +125,8 @@ def _beside(front: _Bench, back: _Bench, found: ProbeResult, cpus: Sequence[int]
     back.start_prefill(found.prefill_threads)
     lowest_s = front.decode_median(own, 1)
     stretch = {(own, 1): lowest_s / front.alone_s(own, 1)}
-    if found.few_decodes_s_by_threads:
-        stretch[own, FEW] = front.decode_median(own, FEW) / front.alone_s(own, FEW)
+    if (own, _FEW) in found.decodes_s:
+        stretch[own, _FEW] = front.decode_median(own, _FEW) / front.alone_s(own, _FEW)
     back.stop()
     front.lane.pin(cpus[:own])
     back.lane.pin(cpus[own:])
@@ -142,19 +148,29 @@ class _Bench:
             lane.open(sequence, Sampling())
         self._prompt_in = False
 
-    def fastest_decodes(self, counts: Sequence[int], sequences: int, budget_s: float) -> dict[int, float]:
-        """The fastest step of decodes for each thread count; fewer of them where they are slow."""
-        samples: dict[int, list[float]] = {count: [] for count in counts}
-        until = self._runtime.clock.now() + budget_s
+    def fastest_decodes(self, counts: Sequence[int]) -> dict[int, float]:
+        """The fastest decode of one sequence for each thread count; fewer decodes where they are slow."""
+        until = self._runtime.clock.now() + _DECODE_BUDGET_S
         for _ in range(_ROUNDS):
             for count in counts:
-                if not samples[count] or self._runtime.clock.now() < until:
-                    samples[count] += self._decodes(count, sequences, _DECODES_A_ROUND, until)
-        self._alone.update({(count, sequences): times for count, times in samples.items()})
-        return {count: min(times) for count, times in samples.items()}
+                if (count, 1) not in self._alone or self._runtime.clock.now() < until:
+                    self._alone.setdefault((count, 1), []).extend(self._decodes(count, 1, _DECODES_A_ROUND, until))
+        return {count: min(self._alone[count, 1]) for count in counts}
+
+    def fastest_of_several(self, counts: Sequence[int], fastest: int) -> dict[tuple[int, int], float]:
+        """The fastest decodes of several sequences, while there is time; on all counts for four."""
+        numbers = [number for number in _SEVERAL if number <= self.lane.spec.sequences]
+        until = self._runtime.clock.now() + _SEVERAL_BUDGET_S
+        for _ in range(_SEVERAL_ROUNDS):
+            for number in numbers:
+                for count in counts if number == _FEW else [fastest]:
+                    if self._runtime.clock.now() < until:
+                        times = self._decodes(count, number, 1, until)
+                        self._alone.setdefault((count, number), []).extend(times)
+        return {key: min(times) for key, times in self._alone.items() if key[1] > 1}
 
     def alone_s(self, threads: int, sequences: int) -> float:
-        """The median of the decodes `fastest_decodes` has seen on a thread count."""
+        """The median of the decodes seen so far with nothing beside them."""
         return statistics.median(self._alone[threads, sequences])
 
     def decode_median(self, threads: int, sequences: int) -> float:

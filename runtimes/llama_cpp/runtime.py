@@ -232,7 +232,7 @@ class LlamaRuntime:
         """Measure, and enter what was found. With flash attention on everywhere decodes have one thread count."""
         beside = self._options.cpus if self.capabilities.lanes > 1 else ()
         self._probed = found = probe(self, self._open, self._most_threads, beside)
-        times, few = found.decode_s_by_threads, found.few_decodes_s_by_threads
+        times = found.decode_s_by_threads
         if self._settings.flash_attention:
             times = {found.decode_threads: times[found.decode_threads]}
         self.capabilities = dataclasses.replace(
@@ -240,7 +240,7 @@ class LlamaRuntime:
             decode_threads=found.decode_threads,
             prefill_threads=found.prefill_threads,
             decode_s_by_threads=times,
-            few_decodes_s_by_threads=few,
+            decodes_s=found.decodes_s,
             stretch_beside=found.stretch_beside,
             prefill_tokens_per_s=found.prefill_rate_by_threads[found.prefill_threads],
             priority_effective=found.priority_effective,
@@ -273,7 +273,7 @@ class LlamaRuntime:
             decode_threads=decode_threads,
             prefill_threads=self._most_threads,
             decode_s_by_threads={},
-            few_decodes_s_by_threads={},
+            decodes_s={},
             stretch_beside={},
             threads_invariant=True,
             prefill_tokens_per_s=None,

@@ -10,7 +10,7 @@ from typing import Any
 
 from dlfp_edge.clock import Clock, SystemClock, VirtualClock
 from dlfp_edge.errors import UsageError
-from dlfp_edge.runtime import FEW, Capabilities, LaneSpec, StepResult, Tokenizer, refuse_lane
+from dlfp_edge.runtime import Capabilities, LaneSpec, StepResult, Tokenizer, refuse_lane
 
 from .cost import FREE, CostModel, Slowdown
 from .lane import SimulatedLane, World
@@ -20,6 +20,7 @@ from .tokens import ByteTokenizer
 
 _DECODE_TOLERANCE = 1.55
 _PREFILL_TOKENS = 512
+_PROBED_SEQUENCES = 8
 
 
 class SimulatedRuntime:
@@ -126,7 +127,11 @@ class SimulatedRuntime:
 
 def _capabilities(cost: CostModel, mode: Mode, cores: int) -> Capabilities:
     decode = {threads: cost.pass_s(1, threads) for threads in range(1, cores + 1)}
-    few = {threads: cost.pass_s(FEW, threads) if mode.batched else FEW * decode[threads] for threads in decode}
+    several = {
+        (threads, number): cost.pass_s(number, threads) if mode.batched else number * decode[threads]
+        for threads in decode
+        for number in range(2, _PROBED_SEQUENCES + 1)
+    }
     best_s = min(decode.values())
     decode_threads = min(threads for threads, seconds in decode.items() if seconds <= _DECODE_TOLERANCE * best_s)
     prefill_s = cost.pass_s(_PREFILL_TOKENS, cores)
@@ -151,7 +156,7 @@ def _capabilities(cost: CostModel, mode: Mode, cores: int) -> Capabilities:
         decode_threads=decode_threads,
         prefill_threads=cores,
         decode_s_by_threads=decode,
-        few_decodes_s_by_threads=few,
+        decodes_s=several,
         stretch_beside={},
         threads_invariant=True,
         prefill_tokens_per_s=_PREFILL_TOKENS / prefill_s if prefill_s else None,

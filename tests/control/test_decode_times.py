@@ -8,20 +8,26 @@ import pytest
 
 from dlfp_edge.decode_times import DecodeTimes
 from dlfp_edge.plugins import runtime_provider
-from dlfp_edge.runtime import FEW, Capabilities, LoadOptions
+from dlfp_edge.runtime import Capabilities, LoadOptions
 
 TARGET_S = 0.0175
 
 
 def capabilities(
-    times: dict[int, float], few: dict[int, float] | None = None, *, invariant: bool = True, batched: bool = True
+    times: dict[int, float],
+    several: dict[tuple[int, int], float] | None = None,
+    *,
+    invariant: bool = True,
+    batched: bool = True,
+    stretch: dict[tuple[int, int], float] | None = None,
 ) -> Capabilities:
     runtime = runtime_provider("simulated").load(LoadOptions(None, cpus=(0, 1), cpu_limit=2))
     return replace(
         runtime.capabilities,
         decode_threads=2,
         decode_s_by_threads=times,
-        few_decodes_s_by_threads=few or {},
+        decodes_s=several or {},
+        stretch_beside=stretch or {},
         threads_invariant=invariant,
         batched=batched,
     )
@@ -50,10 +56,10 @@ def test_a_target_nothing_meets_gets_the_fastest() -> None:
 
 
 def test_several_decodes_have_threads_and_times_of_their_own() -> None:
-    decodes = DecodeTimes(capabilities({1: 0.014, 2: 0.010}, {1: 0.080, 2: 0.040}))
-    assert decodes.alone_s(FEW) == pytest.approx(0.040)
+    decodes = DecodeTimes(capabilities({1: 0.014, 2: 0.010}, {(1, 4): 0.080, (2, 4): 0.040}))
+    assert decodes.alone_s(4) == pytest.approx(0.040)
     assert decodes.beside(1, 1.75 * 0.010, 0.0) == 1
-    assert decodes.beside(FEW, 1.75 * 0.040, 0.0) == 2
+    assert decodes.beside(4, 1.75 * 0.040, 0.0) == 2
 
 
 @pytest.mark.parametrize(("batched", "eight_s"), [(True, 0.010), (False, 0.080)])
@@ -62,14 +68,32 @@ def test_a_number_nobody_measured_follows_what_the_runtime_says_of_batches(batch
     assert decodes.alone_s(8) == pytest.approx(eight_s)
 
 
-def test_a_measured_number_moves_its_neighbours_in_the_probes_proportion() -> None:
-    decodes = DecodeTimes(capabilities({2: 0.010}, {2: 0.040}))
-    assert decodes.alone_s(7) == pytest.approx(0.070)
-    decodes.observe(2, 4, 100, 0.060, 0.0)
-    assert decodes.alone_s(4) == pytest.approx(0.060)
-    assert decodes.alone_s(7) == pytest.approx(0.105)
-    decodes.observe(2, 7, 100, 0.090, 0.0)
-    assert decodes.alone_s(7) == pytest.approx(0.090)
+def test_a_measured_number_moves_the_others_by_as_much() -> None:
+    decodes = DecodeTimes(capabilities({1: 0.020, 2: 0.010}, {(2, 4): 0.030, (1, 4): 0.060, (2, 8): 0.040}))
+    assert decodes.alone_s(3) == pytest.approx(0.070 / 3)
+    assert decodes.alone_s(8, threads=1) == pytest.approx(0.080)
+    assert decodes.alone_s(16) == pytest.approx(0.080)
+    decodes.observe(2, 4, 100, 0.045, 0.0)
+    assert decodes.alone_s(4) == pytest.approx(0.045)
+    assert decodes.alone_s(8) == pytest.approx(0.060)
+    assert decodes.alone_s(1, threads=1) == pytest.approx(0.030)
+    for step in range(16):
+        decodes.observe(2, 8, 100, 0.080, float(step))
+    assert decodes.alone_s(4) == pytest.approx(0.060), "measured, and since then everything takes longer"
+
+
+def test_gaps_beside_the_background_decide_on_threads() -> None:
+    decodes = DecodeTimes(capabilities({1: 0.014, 2: 0.010}, stretch={(1, 1): 1.1}))
+    assert decodes.beside(1, TARGET_S, 0.0) == 1
+    decodes.observe(1, 1, 10, 0.014, 0.0)
+    for step in range(7):
+        decodes.observe_beside(1, 1, 0.021, 0.1 * step)
+    assert decodes.beside(1, TARGET_S, 1.0) == 1, "as many good gaps in the probe"
+    for _ in range(2):
+        decodes.observe_beside(1, 1, 0.021, 1.0)
+    assert decodes.beside(1, TARGET_S, 1.0) == 2
+    assert decodes.beside_s(1, 1, 1.0) == pytest.approx(0.021)
+    assert decodes.beside(1, TARGET_S, 100.0) == 1, "tried again after a while"
 
 
 def test_a_context_twice_as_long_is_learned_anew() -> None:

@@ -32,7 +32,7 @@ def _run(**settings: float) -> tuple[list[Task], list[StepRecord], float]:
     done_at = engine.clock.now()
     engine.close()
     assert not document.record.failed
-    decodes = [step for step in steps if step.lane == "foreground" and len(step.segments) == READERS]
+    decodes = [step for step in steps if [segment.kind for segment in step.segments] == ["decode"] * READERS]
     return readers, decodes, done_at
 
 
