@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import psutil
 
@@ -34,6 +34,8 @@ _BESIDE, _BESIDE_BUDGET_S = 12, 0.6
 _PATIENCE_S = 5.0
 """After this long, on a slow or busy machine, the priority is not probed any more."""
 
+_BY_TWO = ("decodes_s", "stretch_beside")
+
 OpenLane = Callable[[LaneSpec], Lane]
 
 
@@ -53,6 +55,11 @@ class ProbeResult:
     beside_lowest_s: float | None = None
     beside_disjoint_s: float | None = None
     stretch_beside: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, object]:
+        """What was found for JSON: what has several keys as rows of threads, sequences and value."""
+        rows = {name: [[*key, value] for key, value in getattr(self, name).items()] for name in _BY_TWO}
+        return {**{field.name: getattr(self, field.name) for field in fields(self)}, **rows}
 
     @property
     def solo_threads(self) -> int:

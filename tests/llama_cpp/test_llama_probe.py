@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from llama_harness import CPUS
 
@@ -37,3 +39,4 @@ def test_a_probe_of_a_model(tiny_runtime: object) -> None:
     assert {(count, 4) for count in found.decode_s_by_threads} <= set(found.decodes_s)
     assert all(rate > 0 for rate in found.prefill_rate_by_threads.values())
     assert (found.priority_effective is None) == (threads < 2)
+    assert json.loads(json.dumps(found.facts()))["decodes_s"]
