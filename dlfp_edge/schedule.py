@@ -96,14 +96,14 @@ def _protected(decodes: list[Work], prefills: list[Work], background: list[Work]
         step.parts = step.parts[: limits.largest_step]
         return step
     free = limits.largest_step - len(decodes)
-    room = min(free, _progress(limits.cap, limits.min_chunk)) if limits.cap is not None else free
-    room = _prefill(step, prefills, room, limits.min_chunk)
+    room = free if limits.cap is None else min(free, max(limits.cap, limits.min_chunk))
+    room = _prefill(step, prefills, room, limits.min_chunk, whole=_whole(limits, step))
     if limits.owed and room < limits.owed:
         step.floor = bool(background)
         room = min(limits.owed, limits.largest_step - step.total)
     waiting = [w for w in background if not w.decode]
     room = _decode(step, [w for w in background if w.decode], room, limits, share=bool(waiting))
-    _prefill(step, waiting, room, limits.min_chunk)
+    _prefill(step, waiting, room, limits.min_chunk, whole=_whole(limits, step))
     step.protected = len(step.parts) > len(decodes)
     return step
 
@@ -142,14 +142,18 @@ def _decode(step: Plan, decodes: list[Work], room: int, limits: Limits, *, share
     return max(room, 0)
 
 
-def _prefill(step: Plan, works: list[Work], room: int, min_chunk: int) -> int:
-    """Fill `room` with prefill, the oldest task first; returns what is left of it."""
+def _prefill(step: Plan, works: list[Work], room: int, min_chunk: int, *, whole: int = 0) -> int:
+    """Fill `room` with prefill, the oldest task first; returns what is left of it.
+
+    Where there is room for a chunk, what is no longer than `whole` runs in one piece although it takes more.
+    """
     for work in works:
-        count = whole_chunks(work.remaining, room, min_chunk)
+        in_one = room >= min_chunk and work.remaining <= whole
+        count = work.remaining if in_one else whole_chunks(work.remaining, room, min_chunk)
         if count:
             step.parts.append((work, count))
             room -= count
-    return room
+    return max(room, 0)
 
 
 def whole_chunks(remaining: int, room: int, min_chunk: int) -> int:
@@ -160,6 +164,7 @@ def whole_chunks(remaining: int, room: int, min_chunk: int) -> int:
     return count if count >= min_chunk else 0
 
 
-def _progress(cap: int, min_chunk: int) -> int:
-    """A cap below this could never cut a prompt into legal chunks, and the prompt would wait for ever."""
-    return cap if min_chunk <= 1 else max(cap, 2 * min_chunk - 1)
+def _whole(limits: Limits, step: Plan) -> int:
+    """The longest rest of a prompt that cannot be cut into two legal chunks, if the step has a place for it."""
+    longest = 2 * limits.min_chunk - 1 if limits.min_chunk > 1 else 0
+    return longest if longest <= limits.largest_step - step.total else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,3 +107,16 @@ def test_the_floor_remembers_its_window_alone() -> None:
         floor.observe(0.1 * step, 0.1)
     assert len(floor._steps) <= 102
     assert not floor.owed(2000.0, waiting=True)
+
+
+@pytest.mark.parametrize(("remaining", "chunks"), [(40, [8, 8, 8, 8, 8]), (15, [15]), (17, [8, 9]), (30, [8, 8, 14])])
+def test_a_small_cap_cuts_a_prompt_into_the_shortest_legal_chunks(remaining: int, chunks: list[int]) -> None:
+    decoder, taken = Work(0, True, 10, 1, True), list[int]()
+    while remaining:
+        step = plan(
+            [decoder, Work(1, True, 0, remaining, False)], Limits(3, isolated=512, largest_step=2048, min_chunk=8)
+        )
+        assert step is not None
+        taken.append(step.total - 1)
+        remaining -= taken[-1]
+    assert taken == chunks

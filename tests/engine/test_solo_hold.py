@@ -40,7 +40,7 @@ def test_short_answers_beside_long_steps_are_measured_soon() -> None:
     engine.run_until(lambda: engine.clock.now() > 40.0)
     measured = [step for step in steps if step.note == "solo" and len(step.segments) == READERS]
     alone = [step for step in measured if step.lane == "foreground" and step.target_s is None]
-    assert len(alone) >= SoloHold.DECODES
+    assert len(alone) >= SoloHold.FIRST_DECODES
     engine.close()
 
 
@@ -52,16 +52,45 @@ def test_a_hold_that_never_began_may_come_again_at_once() -> None:
     assert hold.active
 
 
-def test_a_hold_costs_from_when_nothing_of_the_background_runs() -> None:
+def test_the_first_hold_is_free_and_later_ones_cost_from_when_nothing_of_the_background_runs() -> None:
     hold = SoloHold()
-    hold.want(1.0)
-    hold.begin(3.0)
-    for step in range(SoloHold.DECODES):
-        hold.decoded(3.0 + 0.025 * (step + 1))
+    hold.want(0.0)
+    hold.begin(0.0)
+    for _ in range(SoloHold.FIRST_DECODES):
+        assert hold.active
+        hold.decoded(1.0)
     assert not hold.active
-    for now, again in ((23.0, False), (23.3, True)):
+    for now, again in ((10.9, False), (11.0, True)):
         hold.want(now)
         assert hold.active is again
+    hold.begin(13.0)
+    for step in range(SoloHold.DECODES):
+        hold.decoded(13.0 + 0.05 * (step + 1))
+    assert not hold.active
+    for now, again in ((33.1, False), (33.3, True)):
+        hold.want(now)
+        assert hold.active is again
+
+
+def test_a_step_that_does_not_end_is_interrupted_and_what_it_loses_counts() -> None:
+    hold = SoloHold()
+    hold.want(0.0)
+    assert hold.overdue(1.0)
+    hold.begin(1.0)
+    assert not hold.overdue(2.0)
+    hold.decoded(1.1)
+    hold.stop(1.1)
+    hold.want(11.1)
+    assert not hold.overdue(15.0), "what is known already can wait longer for a boundary"
+    assert hold.overdue(17.0)
+    hold.interrupted(0.5)
+    hold.begin(17.0)
+    for _ in range(SoloHold.DECODES):
+        hold.decoded(17.0)
+    hold.want(17.0 + 49.0)
+    assert not hold.active
+    hold.want(17.0 + 51.0)
+    assert hold.active
 
 
 def test_a_hold_nobody_decodes_in_expires() -> None:
