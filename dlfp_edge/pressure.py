@@ -140,7 +140,8 @@ class Pressure:
         if running.computed:
             self._drop(lane, running)
             if not self._caps.schedule_invariant:
-                self._say("KV cells ran short and cannot be saved: those of a paused task are computed again")
+                why = "as many as may be are saved already" if self._caps.save else "this runtime cannot save them"
+                self._say(f"KV cells ran short and {why}: those of a paused task are computed again")
         running.activity = Activity.PAUSED
         self._freed = True
 
