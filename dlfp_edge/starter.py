@@ -301,7 +301,7 @@ class Starter:
         decodes = all(work.foreground and work.decode for work, _ in step_plan.parts)
         if self._state.shared or self._state.yields(lane) or target_s is None or not decodes or step_plan.floor:
             return None
-        if lane.in_flight or not self._background_works():
+        if lane.in_flight or not self._background_works() or any(_runs_low(running, now) for running in lane.running):
             return None
         times = self._state.decode_times
         threads = times.beside(step_plan.total, target_s, now)
@@ -390,3 +390,9 @@ class Starter:
 def _can_run(running: Running) -> bool:
     """Whether there is something to plan, and a KV cell promised for it."""
     return not running.ended and running.active and running.remaining > 0 and running.planned < running.reserved
+
+
+def _runs_low(running: Running, now: float) -> bool:
+    """Whether a paced stream has so little in reserve that it must not wait."""
+    deadline = running.playout.deadline()
+    return deadline is not None and not running.ended and deadline - now < RESERVE_LOW_S

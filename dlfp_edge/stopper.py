@@ -102,9 +102,9 @@ class Stopper:
         bound = self._bound()
         times = [] if bound is None else [bound]
         lane = self._state.lanes.foreground
-        if not lane.in_flight:
-            if lane.not_before is not None and lane.not_before > now:
-                times.append(lane.not_before)
+        if lane.not_before is not None and lane.not_before > now:
+            times.append(lane.not_before)
+        elif not lane.in_flight:
             for running in lane.running:
                 deadline = running.playout.deadline()
                 if deadline is not None and not running.ended and running.decoding:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from dlfp_edge.background import FLOOR_SHARE
 from dlfp_edge.engine import Engine
 from dlfp_edge.handle import Task
+from dlfp_edge.measure.latency import late_tokens
 from dlfp_edge.runtime import Sampling
 from dlfp_edge.runtimes.simulated import CostModel, SimulatedRuntime
 from dlfp_edge.settings import Placement, Settings
@@ -19,13 +20,14 @@ HEAVY = CostModel(base_s=0.002, trickle=0.001)
 """Decodes that two threads halve, so that one is never enough for the target."""
 
 
-def _run(**settings: float) -> tuple[list[Task], list[StepRecord], float]:
+def _run(pace: float | None = None, **settings: float) -> tuple[list[Task], list[StepRecord], float]:
     """The readers, the steps in which all of them decode, and when the document beside them was done."""
     engine = Engine(SimulatedRuntime(HEAVY, mode="lanes"), Settings(Placement.LANES, **settings))  # type: ignore[arg-type]
     steps: list[StepRecord] = []
     engine.on_step = steps.append
     readers = [
-        engine.submit(TaskSpec(tuple(range(n, n + 20)), Class.FOREGROUND, 2500, ENDLESS)) for n in range(READERS)
+        engine.submit(TaskSpec(tuple(range(n, n + 20)), Class.FOREGROUND, 2500, ENDLESS, pace=pace))
+        for n in range(READERS)
     ]
     document = engine.submit(TaskSpec((1,) * 1000, Class.BACKGROUND, 1, ENDLESS))
     engine.run_until(lambda: document.done)
@@ -57,3 +59,11 @@ def test_a_target_that_leaves_no_room_leaves_the_floor() -> None:
     took_s, floors_s = (sum(step.observed_s or 0.0 for step in some) for some in (steps, floors))
     # On one of two threads they leave half of the device.
     assert floors_s <= 1.1 * 2 * FLOOR_SHARE * took_s
+
+
+def test_paced_readers_who_would_be_late_are_not_put_off() -> None:
+    readers, steps, done_at = _run(pace=80.0)
+    spaced = [step for step in steps if step.target_s and (step.observed_s or 0.0) > 0.8 * step.target_s]
+    assert spaced, "with enough in reserve they are"
+    assert [late_tokens(reader.record) for reader in readers] == [0] * READERS
+    assert done_at < 60.0

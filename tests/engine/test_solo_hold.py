@@ -40,7 +40,7 @@ def test_short_answers_beside_long_steps_are_measured_soon() -> None:
     engine.run_until(lambda: engine.clock.now() > 40.0)
     measured = [step for step in steps if step.note == "solo" and len(step.segments) == READERS]
     alone = [step for step in measured if step.lane == "foreground" and step.target_s is None]
-    assert len(alone) >= SoloHold.FIRST_DECODES
+    assert len(alone) >= SoloHold.DECODES
     engine.close()
 
 
