@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dlfp_edge.runtimes.simulated import MODES, SimulatedRuntime
+from dlfp_edge.runtimes.simulated import MODES, CostModel, SimulatedRuntime
 from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.task import Class, Finish
 
@@ -19,6 +19,7 @@ CASES = [
     ("lanes", Placement.LANES, "dlfp"),
     ("lanes", Placement.LANES, "static"),
     ("rigid", Placement.LANES, "dlfp"),
+    ("heavy", Placement.LANES, "dlfp"),
     ("batched", Placement.SHARED, "dlfp"),
     ("batched", Placement.SHARED, "dlfp-bounded"),
     ("batched", Placement.SHARED, "fixed:7"),
@@ -33,15 +34,19 @@ CASES = [
 CHUNKY = replace(MODES["batched"], min_chunk=8, ubatch=16)
 """A runtime that takes no short chunk, and whose interruptions leave short rests."""
 
+HEAVY = CostModel(base_s=0.002, trickle=0.001)
+"""Decodes that need every CPU for their target, so that they are spaced out."""
+
 END_PROBABILITY = 0.02
 
 
 def _load(case: tuple[str, Placement, str], seed: int, **more: object) -> Load:
     mode, placement, controller = case
     fail_steps = range(5, 4000, 17) if mode == "fragile" else ()
-    chosen_mode = CHUNKY if mode == "chunky" else mode
+    chosen_mode = {"chunky": CHUNKY, "heavy": MODES["lanes"]}.get(mode, mode)
+    cost = HEAVY if mode == "heavy" else None
     runtime = SimulatedRuntime(
-        mode=chosen_mode, noise=0.1, seed=seed, end_probability=END_PROBABILITY, fail_steps=fail_steps
+        cost, chosen_mode, noise=0.1, seed=seed, end_probability=END_PROBABILITY, fail_steps=fail_steps
     )
     chosen = Settings(placement=placement, controller=controller, context=6000)
     return Load(runtime, chosen, seed, **more)  # type: ignore[arg-type]
@@ -49,7 +54,7 @@ def _load(case: tuple[str, Placement, str], seed: int, **more: object) -> Load:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[2]}")
 @settings(max_examples=4, deadline=None)
-@given(seed=st.integers(0, 2**16), pace=st.sampled_from([None, 12.0]))
+@given(seed=st.integers(0, 2**16), pace=st.sampled_from([None, 12.0, 60.0]))
 @example(seed=4165, pace=None)  # a prompt of three tokens more than its shared prefix
 def test_every_task_ends_once_with_its_own_tokens(
     case: tuple[str, Placement, str], seed: int, pace: float | None
