@@ -131,7 +131,8 @@ class Committer:
         if self._state.shared:
             self._state.floor.observe(result.completed, service_s * flight.background_tokens / flight.total_tokens)
         elif lane is self._state.lanes.foreground:
-            taken_s = service_s * flight.threads / self._state.caps.prefill_threads
+            most = max(self._state.caps.prefill_threads, self._state.decode_times.most)
+            taken_s = service_s * flight.threads / most
             self._state.floor.observe(result.completed, result.completed - since - taken_s)
 
     def _settle(self, lane: LaneState, flight: Flight, result: StepResult) -> None:

@@ -32,6 +32,9 @@ MAX_AGE_S = 10.0
 LEAST_BESIDE, MOST_BESIDE = 8, 64
 """Gaps beside background work before they count, and how many are kept. What the probe saw is the first of them."""
 
+WORTH_COMPARING = 2.6
+"""Times the fastest count's time, up to which a count is measured again: half as much again as what lanes aim at."""
+
 BESIDE_AGE_S = 60.0
 """How long it holds what gaps beside the background were. A count that was given up is then tried for a few gaps."""
 
@@ -81,7 +84,7 @@ class DecodeTimes:
         if context > 2 * seen.context:
             seen.gaps.clear()
         seen.gaps.append(gap_s)
-        if (shape_s := self._shape.seconds(threads, decoders)) > 0:
+        if self._shape.covers(threads, decoders) and (shape_s := self._shape.seconds(threads, decoders)) > 0:
             self._levels.append(gap_s / shape_s)
             self._level = median(self._levels)
         seen.at, seen.context, seen.typical_s, seen.level = now, context, median(seen.gaps), self._level
@@ -111,6 +114,11 @@ class DecodeTimes:
         if time_s is None:
             time_s = self._told[key] = self._estimate(*key)
         return time_s
+
+    @property
+    def most(self) -> int:
+        """The largest count."""
+        return self._counts[-1]
 
     @property
     def fewest(self) -> int:
@@ -144,22 +152,33 @@ class DecodeTimes:
 
     def in_turn(self, decoders: int) -> int:
         """The count for the next decode of a hold: the fastest and one of the others take turns."""
-        others = [threads for threads in self._counts if threads != self.fastest(decoders)]
+        others = [threads for threads in self._comparable(decoders) if threads != self.fastest(decoders)]
         turn = next(self._turn)
         return others[turn // 2 % len(others)] if others and turn % 2 else self.fastest(decoders)
 
     def stale(self, decoders: int, context: int, now: float, *, compare: bool) -> bool:
         """Whether this many decoders should be measured again; with `compare`, on every count of threads."""
-        counts = self._counts if compare else [self.fastest(decoders)]
+        counts = self._comparable(decoders) if compare else [self.fastest(decoders)]
         return any(self._is_stale(self._seen.get((threads, decoders)), context, now) for threads in counts)
+
+    def _comparable(self, decoders: int) -> list[int]:
+        """The counts that could come to be used; a decode on the others would be a stall for its reader."""
+        bound_s = WORTH_COMPARING * (self.alone_s(decoders) or inf)
+        return [threads for threads in self._counts if (self.alone_s(decoders, threads) or 0.0) <= bound_s]
 
     def _estimate(self, threads: int, decoders: int) -> float | None:
         seen = self._seen.get((threads, decoders))
         if seen is not None:
             return seen.typical_s * self._level / seen.level
-        if self._shape.known or self._levels:
+        if self._shape.covers(threads, decoders):
             return self._shape.seconds(threads, decoders) * self._level
-        return None
+        numbers = [number for at, number in list(self._seen) if at == threads]
+        if not numbers:
+            return self._shape.seconds(threads, decoders) * self._level if self._shape.known else None
+        nearest = min(numbers, key=lambda number: abs(number - decoders))
+        there_s, here_s = (self._shape.seconds(threads, number) for number in (nearest, decoders))
+        seen = self._seen[threads, nearest]
+        return seen.typical_s * self._level / seen.level * (here_s / there_s if there_s else 1.0)
 
     def _stretch(self, threads: int, decoders: int, now: float) -> float:
         """How many times as long decodes take beside the background; between the numbers seen there in proportion."""
@@ -187,11 +206,18 @@ class _Shape:
         self._points = {threads: dict(sorted(points.items())) for threads, points in self._points.items()}
         self._fullest = max(self._points.values(), key=len, default={1: 1.0})
 
+    def covers(self, threads: int, decoders: int) -> bool:
+        """Whether that many decodes lie within what was probed."""
+        return threads in self._points and decoders <= max(self._fullest)
+
     def seconds(self, threads: int, decoders: int) -> float:
         """Between the numbers probed on a thread count it follows the count that was probed at most of them."""
         points = self._points.get(threads, self._fullest)
-        ratios = [time_s / self._fullest[number] if self._fullest[number] else 1.0 for number, time_s in points.items()]
-        return self._along_fullest(decoders) * float(np.interp(decoders, list(points), ratios))
+        shared = {number: time_s for number, time_s in points.items() if self._fullest.get(number)}
+        if not shared:
+            return self._along_fullest(decoders)
+        ratios = [time_s / self._fullest[number] for number, time_s in shared.items()]
+        return self._along_fullest(decoders) * float(np.interp(decoders, list(shared), ratios))
 
     def _along_fullest(self, decoders: int) -> float:
         numbers = list(self._fullest)

@@ -38,6 +38,9 @@ PACED_SHARE = 0.5
 SPACING = 0.85
 """Of their target, gaps of foreground decodes that need every CPU are stretched to this much."""
 
+FLOOR_PAUSE = 0.2
+"""Times its own, how long a decode waits where the background is owed its floor and fewer threads cannot give it."""
+
 EMBEDDED_TOKENS = 64
 """Tokens of a step whose hidden states are asked for: each also takes the memory of a row of logits."""
 
@@ -111,7 +114,7 @@ class Starter:
             planned_at=now,
             plan_s=0.0,
             submitted=now,
-            waited_s=lane.waited_s,
+            waited_s=lane.waited_s if decoders else 0.0,
             note=self._note(lane, step_plan, limits),
         )
         flight.predicted_s = lane.cost.predict(flight.decodes, flight.prefill_tokens)
@@ -299,14 +302,18 @@ class Starter:
         spaced out below their target of 85 ms, 160.
         """
         decodes = all(work.foreground and work.decode for work, _ in step_plan.parts)
-        if self._state.shared or self._state.yields(lane) or target_s is None or not decodes or step_plan.floor:
+        if self._state.shared or self._state.yields(lane) or target_s is None or not decodes:
             return None
-        if lane.in_flight or not self._background_works() or any(_runs_low(running, now) for running in lane.running):
+        if lane.in_flight or not self._background_works():
             return None
         times = self._state.decode_times
-        threads = times.beside(step_plan.total, target_s, now)
+        threads = times.fewest if step_plan.floor else times.beside(step_plan.total, target_s, now)
         expected_s = times.beside_s(step_plan.total, threads, now)
         if threads < self._state.caps.prefill_threads or expected_s is None:
+            return None
+        if step_plan.floor:
+            return lane.last_completed + FLOOR_PAUSE * expected_s
+        if any(_runs_low(running, now) for running in lane.running):
             return None
         return lane.last_completed + SPACING * target_s - expected_s
 

@@ -91,7 +91,7 @@ class Edge:
 
     def observe(self, observation: Observation) -> Update:
         target_s = self._target_s if self._target_s is not None else observation.target_s
-        if target_s is None or observation.gap_s <= 0 or observation.used == 0:
+        if not target_s or observation.gap_s <= 0 or observation.used == 0:
             return Update(
                 self._cap, changed=False, reason="no target measured yet" if target_s is None else "no prefill"
             )

@@ -55,7 +55,7 @@ class Share:
 
     def observe(self, observation: Observation) -> Update:
         target_s = self._target_s if self._target_s is not None else observation.target_s
-        if target_s is None or self._share is None:
+        if not target_s or self._share is None or observation.gap_s <= 0:
             return Update(self._share, changed=False, reason="no target measured yet")
         self._gaps.append(observation.gap_s)
         if len(self._gaps) < WINDOW:

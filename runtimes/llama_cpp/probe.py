@@ -91,7 +91,8 @@ def probe(runtime: Runtime, open_lane: OpenLane, most_threads: int, cpus: Sequen
     counts = thread_counts(most_threads, physical_cores())
     sequences = min(_SEQUENCES, runtime.capabilities.sequences)
     spec = LaneSpec("probe", Priority.NORMAL, sequences, sequences * _SEQUENCE_CELLS, threads_invariant=True)
-    front = _Bench(runtime, open_lane(spec))
+    results: dict[str, StepResult] = {}
+    front = _Bench(runtime, open_lane(spec), results)
     try:
         decode = front.fastest_decodes(counts)
         several = front.fastest_of_several(counts, min(decode, key=decode.__getitem__))
@@ -99,7 +100,7 @@ def probe(runtime: Runtime, open_lane: OpenLane, most_threads: int, cpus: Sequen
         found = ProbeResult(decode, several, prefill)
         if most_threads < 2 or len(cpus) < 2 or runtime.clock.now() - began > _PATIENCE_S:
             return found
-        back = _Bench(runtime, open_lane(LaneSpec("probe beside", Priority.LOWEST, 1, 2 * _CELLS)))
+        back = _Bench(runtime, open_lane(LaneSpec("probe beside", Priority.LOWEST, 1, 2 * _CELLS)), results)
         try:
             return _beside(front, back, found, cpus)
         finally:
@@ -131,7 +132,7 @@ def _beside(front: _Bench, back: _Bench, found: ProbeResult, cpus: Sequence[int]
     own = min(found.decode_threads, len(cpus) - 1)
     back.start_prefill(found.prefill_threads)
     lowest_s = front.decode_median(own, 1)
-    stretch = {(own, 1): lowest_s / front.alone_s(own, 1)}
+    stretch = {} if own not in found.decode_s_by_threads else {(own, 1): lowest_s / front.alone_s(own, 1)}
     if (own, _FEW) in found.decodes_s:
         stretch[own, _FEW] = front.decode_median(own, _FEW) / front.alone_s(own, _FEW)
     back.stop()
@@ -144,11 +145,15 @@ def _beside(front: _Bench, back: _Bench, found: ProbeResult, cpus: Sequence[int]
 
 
 class _Bench:
-    """Steps of one lane, timed: decodes on its first sequences, prefill on the very first."""
+    """Steps of one lane, timed: decodes on its first sequences, prefill on the very first.
 
-    def __init__(self, runtime: Runtime, lane: Lane) -> None:
+    `results` are those of all benches that nobody has asked for yet, by lane.
+    """
+
+    def __init__(self, runtime: Runtime, lane: Lane, results: dict[str, StepResult]) -> None:
         self.lane = lane
         self._runtime = runtime
+        self._results = results
         self._handle: int | None = None
         self._alone: dict[tuple[int, int], list[float]] = {}
         for sequence in range(lane.spec.sequences):
@@ -235,8 +240,8 @@ class _Bench:
         )
 
     def _result(self) -> StepResult:
-        """Wait for this lane's step. The other lane's background step may end meanwhile; that is of no interest."""
-        while True:
-            for result in self._runtime.wait(None):
-                if result.lane == self.lane.spec.name:
-                    return result
+        """Wait for this lane's step. The other lane's may end meanwhile; its bench asks for it later."""
+        name = self.lane.spec.name
+        while name not in self._results:
+            self._results.update({result.lane: result for result in self._runtime.wait(None)})
+        return self._results.pop(name)

@@ -219,3 +219,11 @@ def test_a_parameter_must_be_a_number_above_zero(value: float) -> None:
 def test_bounds_the_wrong_way_round_are_refused() -> None:
     with pytest.raises(UsageError, match="swap them"):
         make_chunk_controller("dlfp", parameters={"c_min": 100, "c_max": 10})
+
+
+@pytest.mark.parametrize(("gap_s", "target_s"), [(0.0, 0.1), (0.0, 0.0), (0.1, 0.0)])
+def test_a_gap_or_target_of_no_time_teaches_nothing(gap_s: float, target_s: float) -> None:
+    for law in (make_chunk_controller("dlfp"), make_controller(Placement.LANES, "dlfp")):
+        law.budget(view(target_s=target_s, most=8), 0.0)
+        for _ in range(2 * WINDOW):
+            assert not law.observe(step(gap_s, 4, target_s=target_s)).changed

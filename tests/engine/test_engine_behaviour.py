@@ -605,10 +605,11 @@ def test_a_cancelled_reader_leaves_nothing_and_its_task_goes_on() -> None:
 
 def test_background_that_gets_nowhere_is_said() -> None:
     runtime = SimulatedRuntime(CostModel(trickle=1e-9), mode="lanes", cpus=(0,))
-    engine = Engine(runtime, Settings(Placement.LANES, context=40_000, foreground_share=0.9, target_itl_s=1e-3))
+    engine = Engine(runtime, Settings(placement=Placement.LANES, context=60_000, foreground_share=0.9))
     engine.submit(spec(1000, Class.BACKGROUND))
-    chat = engine.submit(spec(16, max_tokens=8000))
-    engine.run_until(lambda: engine.clock.now() > 100 or chat.done)
+    book = engine.submit(spec(40_000, max_tokens=1))
+    engine.call_at(90.0, lambda: None)
+    engine.run_until(lambda: engine.clock.now() > 100 or book.done)
     assert any("no progress for 60 s" in message for message in engine.messages)
     engine.close()
 

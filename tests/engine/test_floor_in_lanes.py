@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from dlfp_edge.background import FLOOR_SHARE
@@ -20,9 +21,15 @@ HEAVY = CostModel(base_s=0.002, trickle=0.001)
 """Decodes that two threads halve, so that one is never enough for the target."""
 
 
-def _run(pace: float | None = None, **settings: float) -> tuple[list[Task], list[StepRecord], float]:
+def _run(
+    pace: float | None = None, *, counts: tuple[int, ...] = (1, 2), **settings: float
+) -> tuple[list[Task], list[StepRecord], float]:
     """The readers, the steps in which all of them decode, and when the document beside them was done."""
-    engine = Engine(SimulatedRuntime(HEAVY, mode="lanes"), Settings(Placement.LANES, **settings))  # type: ignore[arg-type]
+    runtime = SimulatedRuntime(HEAVY, mode="lanes")
+    times = {threads: runtime.capabilities.decode_s_by_threads[threads] for threads in counts}
+    several = {key: time_s for key, time_s in runtime.capabilities.decodes_s.items() if key[0] in counts}
+    runtime.capabilities = replace(runtime.capabilities, decode_s_by_threads=times, decodes_s=several)
+    engine = Engine(runtime, Settings(Placement.LANES, **settings))  # type: ignore[arg-type]
     steps: list[StepRecord] = []
     engine.on_step = steps.append
     readers = [
@@ -67,3 +74,12 @@ def test_paced_readers_who_would_be_late_are_not_put_off() -> None:
     assert spaced, "with enough in reserve they are"
     assert [late_tokens(reader.record) for reader in readers] == [0] * READERS
     assert done_at < 60.0
+
+
+def test_where_decodes_have_one_count_of_threads_they_wait_for_the_floor() -> None:
+    _, decodes, done_at = _run(counts=(2,), target_itl_s=0.0115)
+    assert done_at < 90.0
+    steps = [step for step in decodes if step.target_s is not None]
+    late = [step for step in steps if (step.observed_s or 0.0) > 0.0115]
+    assert {step.note for step in late} == {"floor"}
+    assert len(late) < len(steps) / 2

@@ -8,6 +8,7 @@ import pytest
 from llama_harness import CPUS
 
 from dlfp_edge.runtimes.llama_cpp.probe import ProbeResult, prefill_counts, probe, thread_counts
+from dlfp_edge.runtimes.simulated import CostModel, SimulatedRuntime
 
 
 def test_counts_worth_trying() -> None:
@@ -40,3 +41,14 @@ def test_a_probe_of_a_model(tiny_runtime: object) -> None:
     assert all(rate > 0 for rate in found.prefill_rate_by_threads.values())
     assert (found.priority_effective is None) == (threads < 2)
     assert json.loads(json.dumps(found.facts()))["decodes_s"]
+
+
+@pytest.mark.parametrize("cpus", [2, 4, 8])
+@pytest.mark.parametrize("cost", [CostModel(base_parallel=0.95), CostModel(token_s=0.0003), CostModel()])
+def test_a_probe_ends_on_any_machine(monkeypatch: pytest.MonkeyPatch, cpus: int, cost: CostModel) -> None:
+    """Where all CPUs decode fastest, the counts beside are no power of two; where prefill is quick, it ends first."""
+    monkeypatch.setattr("dlfp_edge.runtimes.llama_cpp.probe.physical_cores", lambda: cpus)
+    runtime = SimulatedRuntime(cost, mode="lanes", cpus=range(cpus))
+    found = probe(runtime, runtime.open_lane, cpus, range(cpus))
+    assert found.priority_effective is not None
+    assert all(stretch > 0 for stretch in found.stretch_beside.values())
