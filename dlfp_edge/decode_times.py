@@ -97,7 +97,7 @@ class DecodeTimes:
             return  # against a probe's figure, from minutes ago and with an empty cache, this would say nothing
         seen = self._beside.get((threads, decoders))
         if seen is None or now - seen.at > BESIDE_AGE_S:
-            probed = self._probed_beside.get((threads, decoders))
+            probed = self._probed_beside.get(threads, {}).get(decoders)
             first = [] if probed is None else [probed] * LEAST_BESIDE
             seen = self._beside[threads, decoders] = _Beside(deque(first, MOST_BESIDE), 1.0)
         seen.stretches.append(gap_s / alone_s)
@@ -182,7 +182,7 @@ class DecodeTimes:
 
     def _stretch(self, threads: int, decoders: int, now: float) -> float:
         """How many times as long decodes take beside the background; between the numbers seen there in proportion."""
-        known = {number: stretch for (at, number), stretch in self._probed_beside.items() if at == threads}
+        known = dict(self._probed_beside.get(threads, {}))
         for (at, number), seen in self._beside.items():
             if at == threads and len(seen.stretches) >= LEAST_BESIDE and now - seen.at <= BESIDE_AGE_S:
                 known[number] = seen.typical
@@ -200,9 +200,8 @@ class _Shape:
         self.known = bool(capabilities.decode_s_by_threads)
         self._batched = capabilities.batched
         self._points = {threads: {1: time_s} for threads, time_s in capabilities.decode_s_by_threads.items()}
-        for (threads, number), time_s in capabilities.decodes_s.items():
-            if threads in self._points:
-                self._points[threads][number] = time_s
+        for threads, points in self._points.items():
+            points.update(capabilities.decodes_s.get(threads, {}))
         self._points = {threads: dict(sorted(points.items())) for threads, points in self._points.items()}
         self._fullest = max(self._points.values(), key=len, default={1: 1.0})
 

@@ -39,7 +39,7 @@ def load(name: str, options: LoadOptions) -> Runtime:
         "decode_threads": caps.decode_threads,
         "prefill_threads": caps.prefill_threads,
         "decode_s_by_threads": dict(caps.decode_s_by_threads),
-        "decodes_s": [[*key, seconds] for key, seconds in sorted(caps.decodes_s.items())],
+        "decodes_s": {threads: dict(times) for threads, times in caps.decodes_s.items()},
         "prefill_tokens_per_s": caps.prefill_tokens_per_s,
         "priority": caps.priority,
         "priority_effective": caps.priority_effective,

@@ -330,8 +330,8 @@ class Capabilities:
     decode_threads: int
     prefill_threads: int
     decode_s_by_threads: Mapping[int, float]
-    decodes_s: Mapping[tuple[int, int], float]
-    stretch_beside: Mapping[tuple[int, int], float]
+    decodes_s: Mapping[int, Mapping[int, float]]
+    stretch_beside: Mapping[int, Mapping[int, float]]
     threads_invariant: bool
     prefill_tokens_per_s: float | None
     priority: str

@@ -152,6 +152,8 @@ def synth(
     """
     if out.is_dir():
         raise UsageError(f"--out: {out} is a folder; name a file such as {out / (shape + '.gguf')}")
+    if out.exists() and not out.is_file():
+        raise UsageError(f"--out: {out} is no regular file; name one that may be written")
     maker = _maker()
     if shape not in maker.shapes():
         raise options.nearest(shape, maker.shapes(), "shape")

@@ -23,6 +23,9 @@ _BUSY = (
     "busy: another program uses this worker, which serves one at a time: close that one, or start a worker of your own"
 )
 
+GREETING_S = 10.0
+"""How long a front may take to say its first word."""
+
 LEAVING_S = 1.5
 """How long a worker whose front has gone may take to end."""
 
@@ -80,6 +83,8 @@ class _Turns:
 def _serve_one(connection: socket.socket, secret: str | None, turns: _Turns, say: Callable[[str], None]) -> None:
     wire = Wire(connection.makefile("rb"), connection.makefile("wb"))
     with contextlib.closing(connection):
+        if not _says_something(connection):
+            return
         if not turns.serving.acquire(blocking=False):
             with contextlib.suppress(OSError):
                 wire.send("failed", blame="busy", error=_BUSY)
@@ -93,6 +98,17 @@ def _serve_one(connection: socket.socket, secret: str | None, turns: _Turns, say
             finally:
                 turns.serving.release()
             session.close()
+
+
+def _says_something(connection: socket.socket) -> bool:
+    """Whether a front greets; a connection that is silent takes nobody's turn."""
+    connection.settimeout(GREETING_S)
+    try:
+        return bool(connection.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False
+    finally:
+        connection.settimeout(None)
 
 
 def _take_streams() -> tuple[BinaryIO, BinaryIO]:

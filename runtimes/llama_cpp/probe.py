@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import psutil
 
@@ -34,8 +34,6 @@ _BESIDE, _BESIDE_BUDGET_S = 12, 0.6
 _PATIENCE_S = 5.0
 """After this long, on a slow or busy machine, the priority is not probed any more."""
 
-_BY_TWO = ("decodes_s", "stretch_beside")
-
 OpenLane = Callable[[LaneSpec], Lane]
 
 
@@ -50,16 +48,11 @@ class ProbeResult:
     """
 
     decode_s_by_threads: dict[int, float]
-    decodes_s: dict[tuple[int, int], float]
+    decodes_s: dict[int, dict[int, float]]
     prefill_rate_by_threads: dict[int, float]
     beside_lowest_s: float | None = None
     beside_disjoint_s: float | None = None
-    stretch_beside: dict[tuple[int, int], float] = field(default_factory=dict)
-
-    def facts(self) -> dict[str, object]:
-        """What was found for JSON: what has several keys as rows of threads, sequences and value."""
-        rows = {name: [[*key, value] for key, value in getattr(self, name).items()] for name in _BY_TWO}
-        return {**{field.name: getattr(self, field.name) for field in fields(self)}, **rows}
+    stretch_beside: dict[int, dict[int, float]] = field(default_factory=dict)
 
     @property
     def solo_threads(self) -> int:
@@ -132,16 +125,16 @@ def _beside(front: _Bench, back: _Bench, found: ProbeResult, cpus: Sequence[int]
     own = min(found.decode_threads, len(cpus) - 1)
     back.start_prefill(found.prefill_threads)
     lowest_s = front.decode_median(own, 1)
-    stretch = {} if own not in found.decode_s_by_threads else {(own, 1): lowest_s / front.alone_s(own, 1)}
-    if (own, _FEW) in found.decodes_s:
-        stretch[own, _FEW] = front.decode_median(own, _FEW) / front.alone_s(own, _FEW)
+    stretch = {1: lowest_s / front.alone_s(own, 1)} if own in found.decode_s_by_threads else {}
+    if _FEW in found.decodes_s.get(own, {}):
+        stretch[_FEW] = front.decode_median(own, _FEW) / front.alone_s(own, _FEW)
     back.stop()
     front.lane.pin(cpus[:own])
     back.lane.pin(cpus[own:])
     back.start_prefill(len(cpus) - own)
     disjoint_s = front.decode_median(own, 1)
     back.stop()
-    return replace(found, beside_lowest_s=lowest_s, beside_disjoint_s=disjoint_s, stretch_beside=stretch)
+    return replace(found, beside_lowest_s=lowest_s, beside_disjoint_s=disjoint_s, stretch_beside={own: stretch})
 
 
 class _Bench:
@@ -169,7 +162,7 @@ class _Bench:
                     self._alone.setdefault((count, 1), []).extend(self._decodes(count, 1, _DECODES_A_ROUND, until))
         return {count: min(self._alone[count, 1]) for count in counts}
 
-    def fastest_of_several(self, counts: Sequence[int], fastest: int) -> dict[tuple[int, int], float]:
+    def fastest_of_several(self, counts: Sequence[int], fastest: int) -> dict[int, dict[int, float]]:
         """The fastest decodes of several sequences, while there is time; on all counts for four."""
         numbers = [number for number in _SEVERAL if number <= self.lane.spec.sequences]
         until = self._runtime.clock.now() + _SEVERAL_BUDGET_S
@@ -179,7 +172,11 @@ class _Bench:
                     if self._runtime.clock.now() < until:
                         times = self._decodes(count, number, 1, until)
                         self._alone.setdefault((count, number), []).extend(times)
-        return {key: min(times) for key, times in self._alone.items() if key[1] > 1}
+        found: dict[int, dict[int, float]] = {count: {} for count in counts}
+        for (count, number), times in self._alone.items():
+            if number > 1:
+                found[count][number] = min(times)
+        return found
 
     def alone_s(self, threads: int, sequences: int) -> float:
         """The median of the decodes seen so far with nothing beside them."""

@@ -139,7 +139,7 @@ class LlamaRuntime:
             },
             "priority": self.capabilities.priority,
             "priority_effective": self.capabilities.priority_effective,
-            "probe": self._probed and self._probed.facts(),
+            "probe": self._probed and dataclasses.asdict(self._probed),
             "lanes": {
                 lane.spec.name: {"flash_attention": lane.flash_attention, **lane.workers.describe()}
                 for lane in self._lanes

@@ -128,9 +128,11 @@ class SimulatedRuntime:
 def _capabilities(cost: CostModel, mode: Mode, cores: int) -> Capabilities:
     decode = {threads: cost.pass_s(1, threads) for threads in range(1, cores + 1)}
     several = {
-        (threads, number): cost.pass_s(number, threads) if mode.batched else number * decode[threads]
+        threads: {
+            number: cost.pass_s(number, threads) if mode.batched else number * decode[threads]
+            for number in range(2, _PROBED_SEQUENCES + 1)
+        }
         for threads in decode
-        for number in range(2, _PROBED_SEQUENCES + 1)
     }
     best_s = min(decode.values())
     decode_threads = min(threads for threads, seconds in decode.items() if seconds <= _DECODE_TOLERANCE * best_s)

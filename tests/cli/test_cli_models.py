@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -92,3 +93,10 @@ def test_info_of_the_embedded_model_says_its_windows(cli: Cli) -> None:
 )
 def test_wrong_models(cli: Cli, model: Path, arguments: list[str], words: list[str]) -> None:
     assert_one_line(cli(*arguments), *words)
+
+
+def test_synth_replaces_no_device(cli: Cli, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert_one_line(cli("models", "synth", "qwen3-0.6b", "--out", str(pipe)), "is no regular file")
+    assert pipe.is_fifo()

@@ -13,6 +13,13 @@ from dlfp_edge.runtime import Capabilities, LoadOptions
 TARGET_S = 0.0175
 
 
+def _by_threads(flat: dict[tuple[int, int], float]) -> dict[int, dict[int, float]]:
+    nested: dict[int, dict[int, float]] = {}
+    for (threads, number), value in flat.items():
+        nested.setdefault(threads, {})[number] = value
+    return nested
+
+
 def capabilities(
     times: dict[int, float],
     several: dict[tuple[int, int], float] | None = None,
@@ -26,8 +33,8 @@ def capabilities(
         runtime.capabilities,
         decode_threads=2,
         decode_s_by_threads=times,
-        decodes_s=several or {},
-        stretch_beside=stretch or {},
+        decodes_s=_by_threads(several or {}),
+        stretch_beside=_by_threads(stretch or {}),
         threads_invariant=invariant,
         batched=batched,
     )

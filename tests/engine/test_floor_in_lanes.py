@@ -27,7 +27,7 @@ def _run(
     """The readers, the steps in which all of them decode, and when the document beside them was done."""
     runtime = SimulatedRuntime(HEAVY, mode="lanes")
     times = {threads: runtime.capabilities.decode_s_by_threads[threads] for threads in counts}
-    several = {key: time_s for key, time_s in runtime.capabilities.decodes_s.items() if key[0] in counts}
+    several = {threads: runtime.capabilities.decodes_s[threads] for threads in counts}
     runtime.capabilities = replace(runtime.capabilities, decode_s_by_threads=times, decodes_s=several)
     engine = Engine(runtime, Settings(Placement.LANES, **settings))  # type: ignore[arg-type]
     steps: list[StepRecord] = []

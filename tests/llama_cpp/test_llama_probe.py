@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from llama_harness import CPUS
 
@@ -37,10 +35,9 @@ def test_a_probe_of_a_model(tiny_runtime: object) -> None:
     threads = min(2, len(CPUS))
     found = probe(tiny_runtime, tiny_runtime._open, threads, CPUS)  # type: ignore[arg-type,attr-defined]
     assert set(found.decode_s_by_threads) == set(thread_counts(threads, threads))
-    assert {(count, 4) for count in found.decode_s_by_threads} <= set(found.decodes_s)
+    assert all(4 in found.decodes_s[count] for count in found.decode_s_by_threads)
     assert all(rate > 0 for rate in found.prefill_rate_by_threads.values())
     assert (found.priority_effective is None) == (threads < 2)
-    assert json.loads(json.dumps(found.facts()))["decodes_s"]
 
 
 @pytest.mark.parametrize("cpus", [2, 4, 8])
@@ -51,4 +48,4 @@ def test_a_probe_ends_on_any_machine(monkeypatch: pytest.MonkeyPatch, cpus: int,
     runtime = SimulatedRuntime(cost, mode="lanes", cpus=range(cpus))
     found = probe(runtime, runtime.open_lane, cpus, range(cpus))
     assert found.priority_effective is not None
-    assert all(stretch > 0 for stretch in found.stretch_beside.values())
+    assert all(stretch > 0 for numbers in found.stretch_beside.values() for stretch in numbers.values())
