@@ -169,7 +169,7 @@ class DecodeTimes:
     def _estimate(self, threads: int, decoders: int) -> float | None:
         seen = self._seen.get((threads, decoders))
         if seen is not None:
-            return seen.typical_s * self._level / seen.level
+            return self._now_s(seen)
         if self._shape.covers(threads, decoders):
             return self._shape.seconds(threads, decoders) * self._level
         numbers = [number for at, number in list(self._seen) if at == threads]
@@ -177,8 +177,10 @@ class DecodeTimes:
             return self._shape.seconds(threads, decoders) * self._level if self._shape.known else None
         nearest = min(numbers, key=lambda number: abs(number - decoders))
         there_s, here_s = (self._shape.seconds(threads, number) for number in (nearest, decoders))
-        seen = self._seen[threads, nearest]
-        return seen.typical_s * self._level / seen.level * (here_s / there_s if there_s else 1.0)
+        return self._now_s(self._seen[threads, nearest]) * (here_s / there_s if there_s else 1.0)
+
+    def _now_s(self, seen: _Seen) -> float:
+        return seen.typical_s * self._level / seen.level
 
     def _stretch(self, threads: int, decoders: int, now: float) -> float:
         """How many times as long decodes take beside the background; between the numbers seen there in proportion."""

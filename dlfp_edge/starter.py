@@ -97,11 +97,15 @@ class Starter:
         if step_plan is None:
             lane.put_off(None, now)
             return False
-        step_plan.floor = step_plan.floor or self._owes_cpus(lane, works, now)
-        if lane.put_off(self._not_before(lane, step_plan, target_s, now), now):
+        own = not self._state.shared and not self._state.yields(lane)
+        beside = own and self._background_works()
+        if own and self._state.floor.owed(now, waiting=beside) and all(work.decode for work in works):
+            step_plan.floor = True  # for too long the foreground has kept all CPUs from the background
+        if lane.put_off(self._not_before(lane, step_plan, target_s, now) if beside else None, now):
             return False
         parts = self._parts(step_plan, runnable)
-        step = Step(tuple(segment for _, segment, _ in parts), self._threads(lane, step_plan, budget, target_s, now))
+        threads = self._threads(lane, step_plan, budget, target_s, now, beside=beside)
+        step = Step(tuple(segment for _, segment, _ in parts), threads)
         flight = Flight(
             handle=lane.lane.submit(step),
             parts=parts,
@@ -278,7 +282,9 @@ class Starter:
             tokens = min(tokens, max(self._state.size.efficient, int(slack_s / lane.cost.prefill_s)))
         return tokens
 
-    def _threads(self, lane: LaneState, step_plan: Plan, budget: int | None, target_s: float | None, now: float) -> int:
+    def _threads(
+        self, lane: LaneState, step_plan: Plan, budget: int | None, target_s: float | None, now: float, *, beside: bool
+    ) -> int:
         if self._state.yields(lane):
             return self._background_threads(step_plan, budget, now)
         prefills = any(not work.decode for work, _ in step_plan.parts)
@@ -289,7 +295,7 @@ class Starter:
             return times.fastest(step_plan.total)
         if step_plan.floor:
             return times.fewest
-        if self._background_works():
+        if beside:
             return times.beside(step_plan.total, target_s, now)
         if self._state.solo.active:
             return times.in_turn(step_plan.total)
@@ -302,9 +308,7 @@ class Starter:
         spaced out below their target of 85 ms, 160.
         """
         decodes = all(work.foreground and work.decode for work, _ in step_plan.parts)
-        if self._state.shared or self._state.yields(lane) or target_s is None or not decodes:
-            return None
-        if lane.in_flight or not self._background_works():
+        if target_s is None or not decodes or lane.in_flight:
             return None
         times = self._state.decode_times
         threads = times.fewest if step_plan.floor else times.beside(step_plan.total, target_s, now)
@@ -316,13 +320,6 @@ class Starter:
         if any(_runs_low(running, now) for running in lane.running):
             return None
         return lane.last_completed + SPACING * target_s - expected_s
-
-    def _owes_cpus(self, lane: LaneState, works: list[Work], now: float) -> bool:
-        """Whether foreground decodes, in a lane of their own, have kept all CPUs from the background for too long."""
-        if self._state.shared or self._state.yields(lane) or self._state.settings.single_class:
-            return False
-        owed = self._state.floor.owed(now, waiting=self._background_works())
-        return owed and all(work.decode for work in works)
 
     def _background_works(self) -> bool:
         """Whether the background's lane runs a step, or is about to start one."""

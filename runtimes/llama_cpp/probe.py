@@ -1,4 +1,4 @@
-"""What this machine can do with this model, measured through lanes at load in about three seconds.
+"""What this machine can do with this model, measured through lanes at load in about four seconds.
 
 Decode wants few threads and prefill many. The decode threads are the fewest whose step is within 1.55 times that of the
 fastest count, since each thread saved goes to the background. Counts are tried in turns, and the fastest step of each
