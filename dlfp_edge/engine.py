@@ -78,7 +78,7 @@ class Engine:
         self._expiries: dict[str, int] = {}
         self._ids = itertools.count()
         self._live: dict[str, Task] = {}
-        self._refused: dict[Class, tuple[int, tuple[int, ...]]] = {}
+        self._refused: dict[Class, tuple[int, tuple[object, ...]]] = {}
         self._thread: threading.Thread | None = None
         self._closing = False
         self._closed = False

@@ -131,7 +131,7 @@ class LaneState:
         again = match.rest and self.make_room(self.need(task) + owed, spare_foreground=spare)
         return NOTHING if again else Refusal.NO_ROOM
 
-    def outlook(self, task_class: Class) -> tuple[int, ...]:
+    def outlook(self, task_class: Class) -> tuple[object, ...]:
         """What decides, beside a waiting task itself, whether it has a place: it need not be asked until this changes.
 
         Decoding changes nothing: its cells are promised, and nobody shares what comes after a prompt. Prefill does only
@@ -141,9 +141,8 @@ class LaneState:
         return (
             self.lacking(self.owed()),
             self.sequences.available,
-            len(self.running),
-            sum(running.active and not running.ended for running in self.running),
-            sum(running.in_flight for running in self.running),
+            # Which of them, not how many: one comes out of flight, and can be shared, as another goes in.
+            [(running.sequence, running.active, running.ended, running.in_flight > 0) for running in self.running],
             sum(map(min, prompts)) if task_class in self.awaited else 0,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dlfp_edge.engine import Engine
@@ -86,6 +86,7 @@ def test_while_others_decode_nobody_who_waits_is_asked_again(monkeypatch: pytest
 @pytest.mark.parametrize("mode", ["batched", "lanes", "depth2", "sequential"])
 @settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 2**16))
+@example(seed=86)
 def test_nobody_starts_later_for_not_being_asked_at_every_turn(mode: str, seed: int) -> None:
     def started() -> list[float | None]:
         placement = Placement.LANES if mode == "lanes" else Placement.SHARED
