@@ -73,8 +73,8 @@ class Committer:
         if flight.decoders:
             self._state.last_gap_s = flight.waited_s + step_s
         if decode_only and flight.alone:
-            context = max(segment.end for _, segment, _ in flight.parts)
-            self._state.decode_times.observe(flight.threads, flight.decoders, context, step_s, result.completed)
+            times = self._state.decode_times
+            times.observe(flight.threads, flight.decoders, flight.cells_read, step_s, result.completed)
             self._state.solo.decoded(result.completed)
         elif flight.decoders and (decode_only or self._state.shared):
             self._want_solo(flight, result.completed)
@@ -85,8 +85,7 @@ class Committer:
     def _want_solo(self, flight: Flight, now: float) -> None:
         """Hold the background for a few decodes where their uncontended time is not known or old."""
         unpaced = all(r.task.spec.pace is None for r, _, decode in flight.parts if decode and r.foreground)
-        context = max(segment.end for _, segment, _ in flight.parts)
-        stale = self._state.decode_times.stale(flight.decoders, context, now, compare=not self._state.shared)
+        stale = self._state.decode_times.stale(flight.decoders, flight.cells_read, now, compare=not self._state.shared)
         if unpaced and stale and self._state.lanes.background.controller.steered:
             self._state.solo.want(now)
 
@@ -101,7 +100,8 @@ class Committer:
             assert beside is not None, "the step was not alone"
             if beside.copy is not None:
                 return Update(lane.controller.state, changed=False, reason="beside a copy of KV cells")
-            self._state.decode_times.observe_beside(flight.threads, flight.decoders, step_s, result.completed)
+            times = self._state.decode_times
+            times.observe_beside(flight.threads, flight.decoders, flight.cells_read, step_s, result.completed)
             observation = Observation(step_s, None, flight.target_s, beside.threads, beside.threads)
             return self._state.lanes.background.controller.observe(observation)
         if not (flight.protected and flight.budget is not None):

@@ -8,7 +8,8 @@ decodes are work enough for both, and take 2.1 times as long on one.
 
 The probe at load gives the first figures, for one sequence and for a few, and through them the shape of what it did not
 see. It is too short to settle anything on a machine whose speed varies by as much within minutes, so all of it is
-measured again while the background is held.
+measured again while the background is held. Between two measurements times go along with the KV cells that decodes
+read, of which each costs what the probe found: eight conversations double them within a minute or two.
 """
 
 from __future__ import annotations
@@ -41,10 +42,13 @@ BESIDE_AGE_S = 60.0
 
 @dataclass(slots=True)
 class _Seen:
-    """The newest gaps of one kind in seconds, their median, and when, at what context and level the last was seen."""
+    """The newest gaps of one kind, in seconds at an empty cache, and their median.
+
+    The last was seen `at` a time, with so many `cells` read, at such a `level`.
+    """
 
     at: float
-    context: int
+    cells: int
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     typical_s: float = 0.0
     level: float = 1.0
@@ -70,6 +74,8 @@ class DecodeTimes:
         self._counts = sorted(probed) if capabilities.threads_invariant and probed else [capabilities.decode_threads]
         self._default = capabilities.decode_threads
         self._shape = _Shape(capabilities)
+        self._growth = _Growth(capabilities, self._shape)
+        self._cells = 0
         self._levels: deque[float] = deque(maxlen=SAMPLES)
         self._level = 1.0
         self._seen: dict[tuple[int, int], _Seen] = {}
@@ -78,20 +84,26 @@ class DecodeTimes:
         self._told: dict[tuple[int, int], float | None] = {}  # planning a step asks ten times
         self._turn = count()
 
-    def observe(self, threads: int, decoders: int, context: int, gap_s: float, now: float) -> None:
-        """Learn from a step of decodes alone, the longest of them at `context` cells."""
-        seen = self._seen.setdefault((threads, decoders), _Seen(now, context))
-        if context > 2 * seen.context:
+    def reading(self, cells: int) -> None:
+        """What is asked from now on is asked of decodes that read so many KV cells."""
+        self._cells = cells
+
+    def observe(self, threads: int, decoders: int, cells: int, gap_s: float, now: float) -> None:
+        """Learn from a step of decodes alone that read so many KV cells."""
+        seen = self._seen.setdefault((threads, decoders), _Seen(now, cells))
+        if cells > 2 * seen.cells:
             seen.gaps.clear()
-        seen.gaps.append(gap_s)
+        short_s = gap_s / self._growth.factor(decoders, cells)
+        seen.gaps.append(short_s)
         if self._shape.covers(threads, decoders) and (shape_s := self._shape.seconds(threads, decoders)) > 0:
-            self._levels.append(gap_s / shape_s)
+            self._levels.append(short_s / shape_s)
             self._level = median(self._levels)
-        seen.at, seen.context, seen.typical_s, seen.level = now, context, median(seen.gaps), self._level
+        seen.at, seen.cells, seen.typical_s, seen.level = now, cells, median(seen.gaps), self._level
         self._told.clear()
 
-    def observe_beside(self, threads: int, decoders: int, gap_s: float, now: float) -> None:
+    def observe_beside(self, threads: int, decoders: int, cells: int, gap_s: float, now: float) -> None:
         """Learn from a step of decodes alone beside a step of background work in another lane."""
+        self.reading(cells)
         alone_s = self.alone_s(decoders, threads)
         if not alone_s or all(at != threads for at, _ in self._seen):
             return  # against a probe's figure, from minutes ago and with an empty cache, this would say nothing
@@ -106,14 +118,14 @@ class DecodeTimes:
     def alone_s(self, decoders: int, threads: int | None = None) -> float | None:
         """The gap that this many decoders see alone, on the count that is fastest or on `threads`; None if unknown.
 
-        What was not measured lately follows from what was: caches that fill and machines that slow down change all of
-        them by about as much, from what the probe found.
+        What was not measured lately follows from what was: a machine that slows down changes all of them by about as
+        much, from what the probe found.
         """
         key = self.fastest(decoders) if threads is None else threads, decoders
         time_s = self._told.get(key)
         if time_s is None:
             time_s = self._told[key] = self._estimate(*key)
-        return time_s
+        return None if time_s is None else time_s * self._growth.factor(decoders, self._cells)
 
     @property
     def most(self) -> int:
@@ -156,10 +168,10 @@ class DecodeTimes:
         turn = next(self._turn)
         return others[turn // 2 % len(others)] if others and turn % 2 else self.fastest(decoders)
 
-    def stale(self, decoders: int, context: int, now: float, *, compare: bool) -> bool:
+    def stale(self, decoders: int, cells: int, now: float, *, compare: bool) -> bool:
         """Whether this many decoders should be measured again; with `compare`, on every count of threads."""
         counts = self._comparable(decoders) if compare else [self.fastest(decoders)]
-        return any(self._is_stale(self._seen.get((threads, decoders)), context, now) for threads in counts)
+        return any(self._is_stale(self._seen.get((threads, decoders)), cells, now) for threads in counts)
 
     def _comparable(self, decoders: int) -> list[int]:
         """The counts that could come to be used; a decode on the others would be a stall for its reader."""
@@ -167,6 +179,7 @@ class DecodeTimes:
         return [threads for threads in self._counts if (self.alone_s(decoders, threads) or 0.0) <= bound_s]
 
     def _estimate(self, threads: int, decoders: int) -> float | None:
+        """The time at a short context."""
         seen = self._seen.get((threads, decoders))
         if seen is not None:
             return self._now_s(seen)
@@ -191,8 +204,34 @@ class DecodeTimes:
         numbers = sorted(known)
         return float(np.interp(decoders, numbers, [known[number] for number in numbers])) if known else 1.0
 
-    def _is_stale(self, seen: _Seen | None, context: int, now: float) -> bool:
-        return seen is None or now - seen.at > MAX_AGE_S or context > 2 * max(seen.context, 1)
+    def _is_stale(self, seen: _Seen | None, cells: int, now: float) -> bool:
+        return seen is None or now - seen.at > MAX_AGE_S or cells > 2 * max(seen.cells, 1)
+
+
+class _Growth:
+    """How many times as long decodes take for the KV cells they read; on every count of threads as on the fastest."""
+
+    def __init__(self, capabilities: Capabilities, shape: _Shape) -> None:
+        times = capabilities.decode_s_by_threads
+        slopes = capabilities.decode_s_per_cell if times else {}
+        self._shape = shape
+        self._fastest = min(times, key=times.__getitem__, default=1)
+        self._numbers, self._slopes_s = sorted(slopes), [slopes[number] for number in sorted(slopes)]
+        self._shares: dict[int, float] = {}
+
+    def factor(self, decoders: int, cells: int) -> float:
+        """In proportion to the cells; between the numbers of sequences that were probed in proportion to these."""
+        share = self._shares.get(decoders)
+        if share is None:
+            share = self._shares[decoders] = self._share(decoders)
+        return 1.0 + share * cells
+
+    def _share(self, decoders: int) -> float:
+        """What a cell adds, as a share of the time at an empty cache."""
+        short_s = self._shape.seconds(self._fastest, decoders)
+        if not self._numbers or not short_s:
+            return 0.0
+        return float(np.interp(decoders, self._numbers, self._slopes_s)) / short_s
 
 
 class _Shape:

@@ -24,7 +24,8 @@ class Flight:
     """A step in flight. `alone`: no other lane has had a step in flight beside it so far.
 
     `total_tokens` are those of the step, `background_tokens` those of background tasks, `prefill_tokens` those that are
-    not decodes; `decodes` counts the decodes of either class. For `waited_s` it was put off for the background's sake.
+    not decodes; `decodes` counts the decodes of either class, and `cells_read` the KV cells that the foreground's read.
+    For `waited_s` it was put off for the background's sake.
     `copy` is the task whose KV cells are copied, and which.
     """
 
@@ -42,6 +43,7 @@ class Flight:
     waited_s: float = 0.0
     bound_s: float | None = None
     alone: bool = True
+    cells_read: int = 0
     note: str = ""
     next_call: float | None = None
     copy: tuple[Running, Transfer] | None = None
@@ -153,6 +155,12 @@ class LaneState:
     def owed(self) -> int:
         """KV cells that running tasks cannot go on without; they come before those of anybody else."""
         return sum(running.wanted - running.reserved for running in self.running if running.starved)
+
+    def cells_read(self) -> int:
+        """KV cells that a decode of each foreground task goes over."""
+        if self.lane.reads_all:
+            return self.lane.kv_used()
+        return sum(running.computed for running in self.running if running.foreground and running.decoding)
 
     def lacking(self, cells: int, *, soon: bool = False) -> int:
         """How many KV cells short the lane is of promising these.

@@ -40,6 +40,7 @@ def load(name: str, options: LoadOptions) -> Runtime:
         "prefill_threads": caps.prefill_threads,
         "decode_s_by_threads": dict(caps.decode_s_by_threads),
         "decodes_s": {threads: dict(times) for threads, times in caps.decodes_s.items()},
+        "decode_s_per_cell": dict(caps.decode_s_per_cell),
         "prefill_tokens_per_s": caps.prefill_tokens_per_s,
         "priority": caps.priority,
         "priority_effective": caps.priority_effective,

@@ -303,6 +303,8 @@ class Capabilities:
     decode_threads, prefill_threads   the thread counts to begin with, from the runtime's own probe
     decode_s_by_threads   decode-only step time, one sequence, short context, by thread count; empty if not probed
     decodes_s       the same for several sequences in one step, by threads and their number, for as many as were probed
+    decode_s_per_cell   seconds that a decode-only step takes longer, on the count fastest for one sequence, for each KV
+                    cell it reads, by number of sequences; of a lane opened `threads_invariant`; may be empty
     stretch_beside   how many times as long decodes take beside the other lane, by threads and sequences; may be empty
     threads_invariant   a lane opened so decodes to the same ids on any thread count
     prefill_tokens_per_s   isolated prefill rate at `prefill_threads`; None if not probed
@@ -331,6 +333,7 @@ class Capabilities:
     prefill_threads: int
     decode_s_by_threads: Mapping[int, float]
     decodes_s: Mapping[int, Mapping[int, float]]
+    decode_s_per_cell: Mapping[int, float]
     stretch_beside: Mapping[int, Mapping[int, float]]
     threads_invariant: bool
     prefill_tokens_per_s: float | None
@@ -376,10 +379,12 @@ class Lane(Protocol):
 
     `open`, `adopt`, `close`, `truncate` and `fork` may be called while a step is in flight, but only for sequences
     outside it; they take effect before the next step. `sequence_context` is the most KV cells one sequence can hold.
+    `reads_all` says that a step reads every KV cell in use, those of sequences outside it too.
     """
 
     spec: LaneSpec
     sequence_context: int
+    reads_all: bool
 
     def submit(self, step: Step) -> int:
         """Queue a step and return its handle at once; the result comes from `Runtime.wait`.

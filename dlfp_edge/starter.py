@@ -88,6 +88,9 @@ class Starter:
         if self._copy(lane, runnable, now, began):
             return True
         works = self._works(lane, runnable, now)
+        cells_read = lane.cells_read()
+        if not self._state.yields(lane):
+            self._state.decode_times.reading(cells_read)
         decoders = sum(1 for work in works if work.foreground and work.decode and work.due)
         prompts = any(work.foreground and not work.decode for work in works)
         target_s = self._target_s(lane, max(decoders, 1), sharing=prompts)
@@ -119,6 +122,7 @@ class Starter:
             plan_s=0.0,
             submitted=now,
             waited_s=lane.waited_s if decoders else 0.0,
+            cells_read=cells_read,
             note=self._note(lane, step_plan, limits),
         )
         flight.predicted_s = lane.cost.predict(flight.decodes, flight.prefill_tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 
 from dlfp_edge.background import Floor, SoloHold, StepSize
@@ -44,6 +45,8 @@ class State:
         self.delivery = delivery
         self.shared = lanes.placement is Placement.SHARED
         self.classes_share = self.shared and not settings.single_class
+        if not lanes.foreground.lane.spec.threads_invariant:
+            capabilities = replace(capabilities, decode_s_per_cell={})  # those of another kind of lane
         self.decode_times = DecodeTimes(capabilities)
         self.targets = Targets(settings, lanes.placement, self.decode_times, say)
         self.pressure = Pressure(capabilities, counters, say)

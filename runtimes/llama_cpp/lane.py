@@ -82,6 +82,8 @@ class LlamaLane:
         self.sequence_context = min(around.sequence_cells, spec.context)
         self.workers = workers
         self.flash_attention = context.flash_attention
+        # Flash attention skips the cells of other sequences, and where each has a stream there are none.
+        self.reads_all = not (context.flash_attention or around.divided)
         self.buffer_bytes = around.buffer_bytes
         self._context = context
         self._around = around

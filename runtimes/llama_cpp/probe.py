@@ -1,4 +1,4 @@
-"""What this machine can do with this model, measured through lanes at load in about four seconds.
+"""What this machine can do with this model, measured through lanes at load in about five seconds.
 
 Decode wants few threads and prefill many. The decode threads are the fewest whose step is within 1.55 times that of the
 fastest count, since each thread saved goes to the background. Counts are tried in turns, and the fastest step of each
@@ -13,7 +13,18 @@ from dataclasses import dataclass, field, replace
 
 import psutil
 
-from dlfp_edge.runtime import Lane, LaneSpec, Output, Priority, Runtime, Sampling, Segment, Step, StepResult
+from dlfp_edge.runtime import (
+    Lane,
+    LaneSpec,
+    Output,
+    Priority,
+    Runtime,
+    Sampling,
+    Segment,
+    Step,
+    StepResult,
+    Transfer,
+)
 
 CLOSE_ENOUGH = 1.55
 """A little under the slowdown that lanes aim at (1.75), so that what the background adds still fits. On two cores one
@@ -30,6 +41,7 @@ cost no more than three and eight less than seven."""
 _FEW = 4
 _SEVERAL_ROUNDS, _SEVERAL_BUDGET_S = 2, 1.0
 _CHUNK, _SHORT_CHUNK, _CHUNK_BUDGET_S = 256, 64, 0.5
+_FILLED, _FILLED_BUDGET_S = (1, 4, 8), 0.8
 _BESIDE, _BESIDE_BUDGET_S = 12, 0.6
 _PATIENCE_S = 5.0
 """After this long, on a slow or busy machine, the priority is not probed any more."""
@@ -40,7 +52,7 @@ OpenLane = Callable[[LaneSpec], Lane]
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
     """What was found, in seconds and threads. `decode_s_by_threads` are the fastest seen, `decodes_s` those of several
-    sequences by threads and number.
+    sequences by threads and number. `decode_s_per_cell` is what a KV cell in use adds on the fastest count, by number.
 
     `beside_lowest_s` is a decode's time beside a background step of lowest priority on all CPUs, `beside_disjoint_s`
     beside one that keeps to other CPUs; both None where there is one CPU only or time was short. `stretch_beside` says
@@ -50,6 +62,7 @@ class ProbeResult:
     decode_s_by_threads: dict[int, float]
     decodes_s: dict[int, dict[int, float]]
     prefill_rate_by_threads: dict[int, float]
+    decode_s_per_cell: dict[int, float] = field(default_factory=dict)
     beside_lowest_s: float | None = None
     beside_disjoint_s: float | None = None
     stretch_beside: dict[int, dict[int, float]] = field(default_factory=dict)
@@ -88,9 +101,10 @@ def probe(runtime: Runtime, open_lane: OpenLane, most_threads: int, cpus: Sequen
     front = _Bench(runtime, open_lane(spec), results)
     try:
         decode = front.fastest_decodes(counts)
-        several = front.fastest_of_several(counts, min(decode, key=decode.__getitem__))
+        fastest = min(decode, key=decode.__getitem__)
+        several = front.fastest_of_several(counts, fastest)
         prefill = front.prefill_rates(prefill_counts(most_threads, physical_cores()))
-        found = ProbeResult(decode, several, prefill)
+        found = ProbeResult(decode, several, prefill, front.growth(fastest))
         if most_threads < 2 or len(cpus) < 2 or runtime.clock.now() - began > _PATIENCE_S:
             return found
         back = _Bench(runtime, open_lane(LaneSpec("probe beside", Priority.LOWEST, 1, 2 * _CELLS)), results)
@@ -151,7 +165,8 @@ class _Bench:
         self._alone: dict[tuple[int, int], list[float]] = {}
         for sequence in range(lane.spec.sequences):
             lane.open(sequence, Sampling())
-        self._prompt_in = False
+        self._held = 0  # cells that each sequence begins a decode with
+        self._chunk = 0
 
     def fastest_decodes(self, counts: Sequence[int]) -> dict[int, float]:
         """The fastest decode of one sequence for each thread count; fewer decodes where they are slow."""
@@ -196,19 +211,44 @@ class _Bench:
         return times
 
     def _decode_s(self, threads: int, sequences: int) -> float:
-        """Time of one decode on each of the first sequences, at a short context."""
-        if not self._prompt_in:
+        """Time of one decode on each of the first sequences."""
+        if not self._held:
             self._run((0,) * _PROMPT, 0, threads, self.lane.spec.sequences)
-            self._prompt_in = True
+            self._held = _PROMPT
         for sequence in range(sequences):
-            self.lane.truncate(sequence, _PROMPT)
-        return self._run((0,), _PROMPT, threads, sequences)
+            self.lane.truncate(sequence, self._held)
+        return self._run((0,), self._held, threads, sequences)
 
     def prefill_rates(self, counts: Sequence[int]) -> dict[int, float]:
         """Tokens per second of a chunk for each thread count."""
         short_s = self._prefill_s(_SHORT_CHUNK, counts[-1])
         chunk = _CHUNK if short_s * _CHUNK / _SHORT_CHUNK < _CHUNK_BUDGET_S else _SHORT_CHUNK
+        self._chunk = chunk
         return {count: chunk / self._prefill_s(chunk, count) for count in counts}
+
+    def growth(self, threads: int) -> dict[int, float]:
+        """Seconds that every KV cell in use adds to a decode, by number of sequences, where a step reads all cells.
+
+        The chunk that the first sequence holds after `prefill_rates` is copied to all others for the time.
+        """
+        if not (self.lane.reads_all and self._runtime.capabilities.save):
+            return {}
+        length = _PROMPT + self._chunk
+        content = self._submitted(Step((), 1, Transfer(0, 0, length))).content
+        for sequence in range(1, self.lane.spec.sequences):
+            self.lane.truncate(sequence, 0)
+            self._submitted(Step((), 1, Transfer(sequence, 0, length, content)))
+        self._held, found = length, {}
+        until = self._runtime.clock.now() + _FILLED_BUDGET_S
+        cells = self._chunk * self.lane.spec.sequences
+        for number in _FILLED:
+            if (threads, number) in self._alone and self._runtime.clock.now() < until:
+                filled_s = min(self._decodes(threads, number, _DECODES_A_ROUND, until))
+                found[number] = max(0.0, filled_s - min(self._alone[threads, number])) / cells
+        self._held = _PROMPT
+        for sequence in range(self.lane.spec.sequences):
+            self.lane.truncate(sequence, _PROMPT)
+        return found
 
     def start_prefill(self, threads: int) -> None:
         """Begin a step long enough to last."""
@@ -229,6 +269,10 @@ class _Bench:
         self._handle = self._submit(tokens, start, threads, sequences)
         result = self._result()
         return result.completed - result.submitted
+
+    def _submitted(self, step: Step) -> StepResult:
+        self.lane.submit(step)
+        return self._result()
 
     def _submit(self, tokens: tuple[int, ...], start: int, threads: int, sequences: int = 1) -> int:
         outputs = {start + len(tokens) - 1: Output.TOKEN}

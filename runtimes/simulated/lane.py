@@ -57,6 +57,7 @@ class SimulatedLane:
 
     def __init__(self, spec: LaneSpec, world: World) -> None:
         self.spec = spec
+        self.reads_all = False
         self.kv = KvCache(spec.context)
         self.running: Flight | None = None
         self._queue: list[Flight] = []

@@ -134,7 +134,8 @@ def _capabilities(cost: CostModel, mode: Mode, cores: int) -> Capabilities:
         }
         for threads in decode
     }
-    best_s = min(decode.values())
+    fastest = min(decode, key=decode.__getitem__)
+    best_s = decode[fastest]
     decode_threads = min(threads for threads, seconds in decode.items() if seconds <= _DECODE_TOLERANCE * best_s)
     prefill_s = cost.pass_s(_PREFILL_TOKENS, cores)
     return Capabilities(
@@ -159,6 +160,7 @@ def _capabilities(cost: CostModel, mode: Mode, cores: int) -> Capabilities:
         prefill_threads=cores,
         decode_s_by_threads=decode,
         decodes_s=several,
+        decode_s_per_cell={1: cost.pass_s(1, fastest, 1) - cost.pass_s(1, fastest)},
         stretch_beside={},
         threads_invariant=True,
         prefill_tokens_per_s=_PREFILL_TOKENS / prefill_s if prefill_s else None,

@@ -27,6 +27,7 @@ def capabilities(
     invariant: bool = True,
     batched: bool = True,
     stretch: dict[tuple[int, int], float] | None = None,
+    per_cell: dict[int, float] | None = None,
 ) -> Capabilities:
     runtime = runtime_provider("simulated").load(LoadOptions(None, cpus=(0, 1), cpu_limit=2))
     return replace(
@@ -34,6 +35,7 @@ def capabilities(
         decode_threads=2,
         decode_s_by_threads=times,
         decodes_s=_by_threads(several or {}),
+        decode_s_per_cell=per_cell or {},
         stretch_beside=_by_threads(stretch or {}),
         threads_invariant=invariant,
         batched=batched,
@@ -94,10 +96,10 @@ def test_gaps_beside_the_background_decide_on_threads() -> None:
     assert decodes.beside(1, TARGET_S, 0.0) == 1
     decodes.observe(1, 1, 10, 0.014, 0.0)
     for step in range(7):
-        decodes.observe_beside(1, 1, 0.021, 0.1 * step)
+        decodes.observe_beside(1, 1, 0, 0.021, 0.1 * step)
     assert decodes.beside(1, TARGET_S, 1.0) == 1, "as many good gaps in the probe"
     for _ in range(2):
-        decodes.observe_beside(1, 1, 0.021, 1.0)
+        decodes.observe_beside(1, 1, 0, 0.021, 1.0)
     assert decodes.beside(1, TARGET_S, 1.0) == 2
     assert decodes.beside_s(1, 1, 1.0) == pytest.approx(0.021)
     assert decodes.beside(1, TARGET_S, 100.0) == 1, "tried again after a while"
@@ -161,3 +163,28 @@ def test_without_times_or_where_words_depend_on_the_count_it_stays(invariant: bo
     decodes.observe(2, 1, 10, 0.001, 0.0)
     assert {decodes.fastest(1), decodes.in_turn(1), decodes.beside(1, TARGET_S, 0.0)} == {2}
     assert decodes.alone_s(1) == pytest.approx(0.001)
+
+
+def test_times_go_along_with_the_cells_that_are_read() -> None:
+    growing = capabilities({1: 0.020, 2: 0.010}, {(2, 8): 0.040}, per_cell={1: 2e-6, 8: 4e-6})
+    decodes = DecodeTimes(growing)
+    assert decodes.alone_s(1) == pytest.approx(0.010)
+    decodes.reading(5000)
+    assert decodes.alone_s(1) == pytest.approx(0.020)
+    assert decodes.alone_s(1, threads=1) == pytest.approx(0.040), "on one thread a cell costs more, as all else does"
+    assert decodes.alone_s(8) == pytest.approx(0.060)
+    decodes.observe(2, 8, 5000, 0.090, 0.0)
+    assert decodes.alone_s(8) == pytest.approx(0.090)
+    assert decodes.alone_s(1) == pytest.approx(0.030), "the machine is slower than it was probed"
+    decodes.reading(0)
+    assert decodes.alone_s(8) == pytest.approx(0.060)
+
+
+def test_beside_the_background_what_cells_cost_is_no_stretch() -> None:
+    growing = capabilities({1: 0.010}, per_cell={1: 1e-6})
+    decodes = DecodeTimes(growing)
+    decodes.observe(1, 1, 0, 0.010, 0.0)
+    for cells in range(0, 20_000, 1000):
+        decodes.observe_beside(1, 1, cells, 1.2 * (0.010 + 1e-6 * cells), 1.0)
+    decodes.reading(10_000)
+    assert decodes.beside_s(1, 1, 1.0) == pytest.approx(1.2 * 0.020)
