@@ -98,18 +98,17 @@ class Stopper:
         return max(flight.submitted, lane.last_completed) + flight.bound_s
 
     def next_wake(self, now: float) -> float | None:
-        """When something must happen although no step ends: a bound passes, or a paced stream needs its next token."""
-        bound = self._bound()
-        times = [] if bound is None else [bound]
+        """When something must happen although no step ends: a bound passes, a step that was put off is to start, or a
+        paced stream needs its next token. That time may have passed since.
+        """
         lane = self._state.lanes.foreground
-        if lane.not_before is not None and lane.not_before > now:
-            times.append(lane.not_before)
-        elif not lane.in_flight:
-            for running in lane.running:
-                deadline = running.playout.deadline()
-                if deadline is not None and not running.ended and running.decoding:
-                    times.append(max(now, deadline - RESERVE_LOW_S))
-        return min(times) if times else None
+        if lane.in_flight:
+            return self._bound()
+        if lane.not_before is not None:
+            return lane.not_before
+        decoding = (running for running in lane.running if running.decoding and not running.ended)
+        deadlines = [deadline for running in decoding if (deadline := running.playout.deadline()) is not None]
+        return max(now, min(deadlines) - RESERVE_LOW_S) if deadlines else None
 
     def waiting_for(self) -> str:
         """What background work waits for, for people."""

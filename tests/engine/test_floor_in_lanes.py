@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
+
 from dlfp_edge.background import FLOOR_SHARE
 from dlfp_edge.engine import Engine
 from dlfp_edge.handle import Task
@@ -12,6 +14,7 @@ from dlfp_edge.measure.latency import late_tokens
 from dlfp_edge.runtime import Sampling
 from dlfp_edge.runtimes.simulated import CostModel, SimulatedRuntime
 from dlfp_edge.settings import Placement, Settings
+from dlfp_edge.stopper import Stopper
 from dlfp_edge.task import Class, TaskSpec
 from dlfp_edge.trace import StepRecord
 
@@ -54,6 +57,14 @@ def test_their_decodes_are_spaced_out_to_what_the_target_allows() -> None:
     gaps = {later - earlier for earlier, later in pairwise(readers[0].record.token_times)}
     told = max(step.observed_s or 0.0 for step in decodes)
     assert abs(max(gaps) - told) < 0.001, "what a step says of the gap is what its reader saw"
+
+
+def test_a_step_put_off_starts_though_its_time_has_passed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    next_wake = Stopper.next_wake
+    monkeypatch.setattr(Stopper, "next_wake", lambda stopper, now: next_wake(stopper, now + 0.5))  # planning took long
+    _, decodes, _ = _run()
+    steps = [step for step in decodes[8:] if step.target_s is not None]
+    assert max((step.observed_s or 0.0) / (step.target_s or 1.0) for step in steps) <= 1.0
 
 
 def test_a_target_that_leaves_no_room_leaves_the_floor() -> None:
