@@ -1,8 +1,9 @@
 """What the next step of a lane holds. Pure: everything it needs is in its arguments, and it changes nothing.
 
 In a step that holds a foreground decode (a *protected* step) the controller's cap bounds all other work: foreground
-prefill first, then background decodes, then background prefill. A foreground prefill with no foreground decode running
-shares its steps with no background work. What is left is background work alone, as large as an interruption may lose.
+prefill first, then background decodes, then background prefill; what the background's floor demands goes before all of
+it. A foreground prefill with no foreground decode running shares its steps with no background work. What is left is
+background work alone, as large as an interruption may lose.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Limits:
     `largest_step`, `min_chunk`, `tile`   the runtime's
     `decode_only`   nothing but foreground decodes in the next step that holds one
     `hold`          no background work at all
-    `owed`          background tokens the floor demands in this step whatever the cap says; 0: none
+    `owed`          background tokens the floor demands where the cap has no room for a tile; 0: nothing is owed
     `decode_weight` prefill tokens one background decode costs
     """
 
@@ -57,7 +58,8 @@ class Limits:
 class Plan:
     """The next step: how many tokens of each work, in order.
 
-    `protected`: it holds a foreground decode and other work; `floor`: background work got what it was owed.
+    `protected`: it holds a foreground decode and other work; `floor`: background work got what it was owed, whatever
+    the cap says.
     """
 
     parts: list[tuple[Work, int]] = field(default_factory=list)
@@ -97,15 +99,24 @@ def _protected(decodes: list[Work], prefills: list[Work], background: list[Work]
         return step
     free = limits.largest_step - len(decodes)
     room = free if limits.cap is None else min(free, max(limits.cap, limits.min_chunk))
-    room = _prefill(step, prefills, room, limits.min_chunk, whole=_whole(limits, step))
-    if limits.owed and room < limits.owed:
-        step.floor = bool(background)
-        room = min(limits.owed, limits.largest_step - step.total)
-    waiting = [w for w in background if not w.decode]
-    room = _decode(step, [w for w in background if w.decode], room, limits, share=bool(waiting))
-    _prefill(step, waiting, room, limits.min_chunk, whole=_whole(limits, step))
+    if limits.owed and background:
+        # What is owed comes out of what foreground prompts would have: decodes keep their target.
+        step.floor = room < min(limits.tile, limits.owed)
+        piece = min(limits.owed, free if step.floor else room)
+        room -= piece - _background(step, background, piece, limits)
+        _prefill(step, prefills, room, limits.min_chunk)
+    else:
+        room = _prefill(step, prefills, room, limits.min_chunk, whole=_whole(limits, step))
+        _background(step, background, room, limits)
     step.protected = len(step.parts) > len(decodes)
     return step
+
+
+def _background(step: Plan, background: list[Work], room: int, limits: Limits) -> int:
+    """Decodes within `room`, then prefill; returns what is left of it."""
+    waiting = [w for w in background if not w.decode]
+    room = _decode(step, [w for w in background if w.decode], room, limits, share=bool(waiting))
+    return _prefill(step, waiting, room, limits.min_chunk, whole=_whole(limits, step))
 
 
 def _floor(prefills: list[Work], background: list[Work], limits: Limits) -> Plan | None:

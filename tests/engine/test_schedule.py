@@ -91,6 +91,20 @@ def test_the_budget_goes_to_foreground_prefill_then_decodes_then_background_pref
     ]
 
 
+def test_what_is_owed_comes_out_of_foreground_prompts_and_not_out_of_the_target() -> None:
+    decoder = Work(0, True, 10, 1, True)
+    prompt = Work(1, True, 0, 500, False)
+    document = Work(2, False, 0, 1000, False)
+
+    def tokens(cap: int) -> tuple[list[tuple[int, int]], bool]:
+        step = plan([decoder, prompt, document], Limits(cap=cap, isolated=512, largest_step=2048, tile=16, owed=64))
+        assert step is not None
+        return [(work.sequence, count) for work, count in step.parts], step.floor
+
+    assert tokens(cap=46) == ([(0, 1), (2, 46)], False)
+    assert tokens(cap=4) == ([(0, 1), (2, 64)], True), "less than a tile is no efficient piece"
+
+
 def test_background_alone_fills_a_whole_tile_and_every_decode_rides_along() -> None:
     waves = [Work(i, False, 50, 1, True) for i in range(3)]
     document = Work(9, False, 0, 1000, False)
