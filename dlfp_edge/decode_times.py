@@ -33,6 +33,12 @@ MAX_AGE_S = 10.0
 LEAST_BESIDE, MOST_BESIDE = 8, 64
 """Gaps beside background work before they count, and how many are kept. What the probe saw is the first of them."""
 
+USUAL, SLOW = 0.75, 0.95
+"""Quantiles of these gaps: threads are chosen by the first, which is to keep the target, and pauses by the second."""
+
+UNSEEN_USUAL, UNSEEN_SLOW = 1.1, 1.25
+"""The same of steps that have not been seen there yet, at least; a probe is short."""
+
 WORTH_COMPARING = 2.6
 """Times the fastest count's time, up to which a count is measured again: half as much again as what lanes aim at."""
 
@@ -56,10 +62,13 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Beside:
-    """The newest gaps beside background work as multiples of those alone, their median, and when one was seen."""
+    """The newest gaps beside background work as multiples of those alone, what they usually are and what slow ones are,
+    and when one was seen.
+    """
 
     stretches: deque[float]
-    typical: float
+    usual: float = 1.0
+    slow: float = 1.0
     at: float = -inf
 
 
@@ -79,7 +88,10 @@ class DecodeTimes:
         self._levels: deque[float] = deque(maxlen=SAMPLES)
         self._level = 1.0
         self._seen: dict[tuple[int, int], _Seen] = {}
-        self._probed_beside = capabilities.stretch_beside
+        self._probed_beside = {
+            threads: {number: max(stretch, UNSEEN_USUAL) for number, stretch in stretches.items()}
+            for threads, stretches in capabilities.stretch_beside.items()
+        }
         self._beside: dict[tuple[int, int], _Beside] = {}
         self._told: dict[tuple[int, int], float | None] = {}  # planning a step asks ten times
         self._turn = count()
@@ -111,9 +123,11 @@ class DecodeTimes:
         if seen is None or now - seen.at > BESIDE_AGE_S:
             probed = self._probed_beside.get(threads, {}).get(decoders)
             first = [] if probed is None else [probed] * LEAST_BESIDE
-            seen = self._beside[threads, decoders] = _Beside(deque(first, MOST_BESIDE), 1.0)
+            seen = self._beside[threads, decoders] = _Beside(deque(first, MOST_BESIDE))
         seen.stretches.append(gap_s / alone_s)
-        seen.at, seen.typical = now, median(seen.stretches)
+        in_order = sorted(seen.stretches)
+        seen.usual, seen.slow = (in_order[int(share * len(in_order))] for share in (USUAL, SLOW))
+        seen.at = now
 
     def alone_s(self, decoders: int, threads: int | None = None) -> float | None:
         """The gap that this many decoders see alone, on the count that is fastest or on `threads`; None if unknown.
@@ -157,10 +171,10 @@ class DecodeTimes:
                 return threads
         return self.fastest(decoders)
 
-    def beside_s(self, decoders: int, threads: int, now: float) -> float | None:
-        """The gap of this many decoders on `threads` beside background work; None if unknown."""
+    def beside_s(self, decoders: int, threads: int, now: float, *, slow: bool = False) -> float | None:
+        """A usual or a slow gap of this many decoders on `threads` beside background work; None if unknown."""
         alone_s = self.alone_s(decoders, threads)
-        return None if alone_s is None else alone_s * self._stretch(threads, decoders, now)
+        return None if alone_s is None else alone_s * self._stretch(threads, decoders, now, slow=slow)
 
     def in_turn(self, decoders: int) -> int:
         """The count for the next decode of a hold: the fastest and one of the others take turns."""
@@ -195,14 +209,16 @@ class DecodeTimes:
     def _now_s(self, seen: _Seen) -> float:
         return seen.typical_s * self._level / seen.level
 
-    def _stretch(self, threads: int, decoders: int, now: float) -> float:
+    def _stretch(self, threads: int, decoders: int, now: float, *, slow: bool) -> float:
         """How many times as long decodes take beside the background; between the numbers seen there in proportion."""
-        known = dict(self._probed_beside.get(threads, {}))
+        known = {} if slow else dict(self._probed_beside.get(threads, {}))
         for (at, number), seen in self._beside.items():
             if at == threads and len(seen.stretches) >= LEAST_BESIDE and now - seen.at <= BESIDE_AGE_S:
-                known[number] = seen.typical
+                known[number] = seen.slow if slow else seen.usual
+        if not known:
+            return UNSEEN_SLOW if slow else 1.0
         numbers = sorted(known)
-        return float(np.interp(decoders, numbers, [known[number] for number in numbers])) if known else 1.0
+        return float(np.interp(decoders, numbers, [known[number] for number in numbers]))
 
     def _is_stale(self, seen: _Seen | None, cells: int, now: float) -> bool:
         return seen is None or now - seen.at > MAX_AGE_S or cells > 2 * max(seen.cells, 1)

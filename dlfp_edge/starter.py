@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from dlfp_edge.control import View
+from dlfp_edge.decode_times import UNSEEN_SLOW
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.lane_state import Flight, LaneState
 from dlfp_edge.pauses import IDLE_SLICE_S, SLICE_S
@@ -35,8 +36,8 @@ RESERVE_LOW_S, RESERVE_HIGH_S = 0.5, 1.0
 PACED_SHARE = 0.5
 """Of the time a paced reader gives a token, a decode may take this much; faster is of no use to anybody."""
 
-SPACING = 0.85
-"""Of their target, gaps of foreground decodes that need every CPU are stretched to this much."""
+SPACING = 0.95
+"""Of their target, slow gaps of foreground decodes that need every CPU are stretched to this much."""
 
 FLOOR_PAUSE = 0.2
 """Times its own, how long a decode waits where the background is owed its floor and fewer threads cannot give it."""
@@ -95,16 +96,17 @@ class Starter:
         prompts = any(work.foreground and not work.decode for work in works)
         target_s = self._target_s(lane, max(decoders, 1), sharing=prompts)
         budget = self._budget(lane, works, decoders, target_s, now)
-        limits = self._limits(lane, runnable, budget, now)
+        own = not self._state.shared and not self._state.yields(lane)
+        beside = own and self._background_works()
+        owed = own and self._state.floor.owed(now, waiting=beside)
+        # Half a chunk, where the time that it does not take is to be the background's.
+        limits = self._limits(lane, runnable, budget // 2 if owed and budget is not None else budget, now)
         step_plan = plan(works, limits)
         if step_plan is None:
             lane.put_off(None, now)
             return False
-        own = not self._state.shared and not self._state.yields(lane)
-        beside = own and self._background_works()
-        if own and self._state.floor.owed(now, waiting=beside) and all(work.decode for work in works):
-            step_plan.floor = True  # for too long the foreground has kept all CPUs from the background
-        if lane.put_off(self._not_before(lane, step_plan, target_s, now) if beside else None, now):
+        pause_s = self._pause_s(lane, step_plan, target_s, now, owed=owed) if beside else 0.0
+        if lane.put_off(lane.last_completed + pause_s if pause_s > 0 else None, now):
             return False
         parts = self._parts(step_plan, runnable)
         threads = self._threads(lane, step_plan, budget, target_s, now, beside=beside)
@@ -305,25 +307,30 @@ class Starter:
             return times.in_turn(step_plan.total)
         return times.fastest(step_plan.total)
 
-    def _not_before(self, lane: LaneState, step_plan: Plan, target_s: float | None, now: float) -> float | None:
-        """When foreground decodes that need every CPU may start, so that the background has what the target leaves.
+    def _pause_s(self, lane: LaneState, step_plan: Plan, target_s: float | None, now: float, *, owed: bool) -> float:
+        """How long after the last step of foreground decodes that need every CPU this one starts.
 
-        Otherwise it would have its floor: eight readers on two CPUs with a gap of 55 ms left it 45 tokens/s of prefill,
-        spaced out below their target of 85 ms, 160.
+        The background has what the target leaves. Otherwise it would have its floor: eight readers on two CPUs with a
+        gap of 55 ms left it 45 tokens/s of prefill, spaced out below their target of 85 ms, 160. Steps that read a
+        prompt too make room for it only where it is owed its floor. Where the target leaves less than that, the step is
+        a floor step, on the fewest threads or late.
         """
-        decodes = all(work.foreground and work.decode for work, _ in step_plan.parts)
-        if target_s is None or not decodes or lane.in_flight:
-            return None
-        times = self._state.decode_times
-        threads = times.fewest if step_plan.floor else times.beside(step_plan.total, target_s, now)
-        expected_s = times.beside_s(step_plan.total, threads, now)
-        if threads < self._state.caps.prefill_threads or expected_s is None:
-            return None
-        if step_plan.floor:
-            return lane.last_completed + FLOOR_PAUSE * expected_s
-        if any(_runs_low(running, now) for running in lane.running):
-            return None
-        return lane.last_completed + SPACING * target_s - expected_s
+        decodes = sum(1 for work, _ in step_plan.parts if work.foreground and work.decode)
+        if not decodes or lane.in_flight:
+            return 0.0
+        waits = target_s is not None and not any(_runs_low(running, now) for running in lane.running)
+        longest_s = SPACING * target_s if target_s is not None and waits else 0.0
+        if decodes < step_plan.total:
+            return longest_s - UNSEEN_SLOW * lane.cost.predict(decodes, step_plan.total - decodes) if owed else 0.0
+        times, most = self._state.decode_times, self._state.caps.prefill_threads
+        threads = times.beside(decodes, target_s, now)
+        slow_s = times.beside_s(decodes, threads, now, slow=True)
+        if threads < most or slow_s is None:
+            return 0.0
+        step_plan.floor = owed and longest_s - slow_s < FLOOR_PAUSE * slow_s
+        if not step_plan.floor:
+            return longest_s - slow_s
+        return FLOOR_PAUSE * slow_s if times.fewest >= most else 0.0
 
     def _background_works(self) -> bool:
         """Whether the background's lane runs a step, or is about to start one."""
