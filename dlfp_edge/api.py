@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from dlfp_edge.clock import Clock
+from dlfp_edge.control import suitable_placement
 from dlfp_edge.engine import Engine
 from dlfp_edge.errors import UsageError
 from dlfp_edge.given import check_number, check_text, checks_types
@@ -21,6 +26,9 @@ from dlfp_edge.runtime import LoadOptions, Sampling, Tokenizer, check_sampling
 from dlfp_edge.settings import Placement, Settings, parse_setting
 from dlfp_edge.task import Class, OnFinish, OnToken, TaskSpec
 from dlfp_edge.trace import Snapshot
+
+Prompt: TypeAlias = str | Sequence[int] | npt.NDArray[np.integer[Any]]
+"""Text, or token ids."""
 
 
 class LoadedModel(Protocol):
@@ -78,7 +86,7 @@ class Edge:
 
     def submit(
         self,
-        prompt: str | Sequence[int],
+        prompt: Prompt,
         *,
         task_class: Class | str = Class.FOREGROUND,
         max_tokens: int = 256,
@@ -115,7 +123,14 @@ class Edge:
         )
         return self.engine.submit(spec)
 
-    def answers(self, prompt: str | Sequence[int], n: int, *, seed: int | None = None, **options: Any) -> list[Task]:
+    def answers(
+        self,
+        prompt: Prompt,
+        n: int,
+        *,
+        seed: int | None = None,
+        **options: Any,
+    ) -> list[Task]:
         """Queue `n` answers to one prompt, which is computed once; `options` and errors as for `submit`.
 
         With a `seed` the answers have this one and those after it. At a temperature of 0 all would be the same.
@@ -139,7 +154,7 @@ class Edge:
 
     def embed(
         self,
-        text: str | Sequence[int],
+        text: Prompt,
         *,
         task_class: Class | str = Class.FOREGROUND,
         deadline_s: float | None = None,
@@ -156,13 +171,13 @@ class Edge:
         self.engine.close()
         self.runtime.close()
 
-    def _ids(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
+    def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         if isinstance(prompt, str):
             check_text(prompt)
             return tuple(self.runtime.tokenizer.encode(prompt))
         if not _are_ids(prompt):
             raise UsageError("the prompt is neither text nor a sequence of token ids: give one of them")
-        return tuple(prompt)
+        return tuple(map(int, prompt))
 
     def _class(self, task_class: Class | str) -> Class:
         if task_class not in [member.value for member in Class]:
@@ -201,6 +216,7 @@ def open_engine(
     UsageError with one line that names what is wrong, FetchError where the model cannot be fetched.
     """
     placement, controller = parse_setting(setting)
+    placement = suitable_placement(placement, controller)  # a wrong name is said before a model is loaded
     topology = detect_device().cpu()
     options = LoadOptions(
         model=None if model is None else local_model(model, runtime_provider(runtime)),
@@ -259,7 +275,7 @@ def _within(sampling: Sampling, json_schema: dict[str, Any] | bool | str) -> Sam
 
 
 def _are_ids(prompt: object) -> bool:
-    """Bytes are integers too, but whoever gives them means text."""
-    if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
+    """Bytes are integers too, but whoever gives them means text. Whole numbers of numpy are as good as Python's."""
+    if not isinstance(prompt, Sequence | np.ndarray) or isinstance(prompt, bytes | bytearray):
         return False
-    return all(isinstance(token, int) for token in prompt)
+    return all(isinstance(token, Integral) and not isinstance(token, bool) for token in prompt)

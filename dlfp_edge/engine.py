@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from dlfp_edge.commit import Committer
 from dlfp_edge.delivery import Delivery
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.errors import EngineClosed, RuntimeFailure
-from dlfp_edge.given import check_arrival, check_not_in
+from dlfp_edge.given import check_arrival, check_not_in, check_process
 from dlfp_edge.grammar import compile_grammar
 from dlfp_edge.handle import Task
 from dlfp_edge.lane_state import LaneState
@@ -80,6 +81,7 @@ class Engine:
         self._live: dict[str, Task] = {}
         self._refused: dict[Class, tuple[int, tuple[object, ...]]] = {}
         self._thread: threading.Thread | None = None
+        self._process = os.getpid()
         self._closing = False
         self._closed = False
         self._background_finished = 0
@@ -112,6 +114,7 @@ class Engine:
         `arrived` is when it was scheduled to arrive, if that is not now. Raises UsageError for a task that could never
         run, QueueFull when its class has too many waiting, EngineClosed after `close` or a failure.
         """
+        check_process(self._process)
         self.check(spec)
         if arrived is not None:
             check_arrival(arrived)
@@ -183,6 +186,8 @@ class Engine:
 
         Raises UsageError in a callback, whose thread this waits for.
         """
+        if os.getpid() != self._process:
+            return  # it is the other process's to close
         check_not_in(self._thread)
         self._post(self._begin_close)
         if self._thread is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import reprlib
 import threading
 from collections.abc import Callable
@@ -44,6 +45,12 @@ def check_not_in(thread: threading.Thread | None) -> None:
     """Raises UsageError where an engine is closed in its own thread, which it would wait for."""
     if thread is threading.current_thread():
         raise UsageError("an engine cannot be closed in a callback, which it waits for: close it in another thread")
+
+
+def check_process(process: int) -> None:
+    """Raises UsageError in a process made by fork() from that one: it has none of the threads, and would wait for ever."""
+    if os.getpid() != process:
+        raise UsageError("this engine was opened before this process was made by fork(): open one here")
 
 
 def checks_types(function: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dlfp_edge.errors import DlfpError
-from dlfp_edge.given import YEAR_S, check_number
+from dlfp_edge.given import YEAR_S, check_number, check_process
 from dlfp_edge.runtime import Tokenizer
 from dlfp_edge.structured import Structured
 from dlfp_edge.task import Class, Finish, OnFinish, OnToken, TaskRecord, TaskSpec
@@ -57,6 +58,7 @@ class Task:
         self._text = AnswerText(spec.stop)
         self._shown = 0
         self._done = False
+        self._process = os.getpid()
 
     @property
     def request_id(self) -> str:
@@ -93,19 +95,21 @@ class Task:
         self._cancel(self)
 
     def wait(self, timeout_s: float | None = None) -> TaskRecord:
-        """Block until the task has ended, or `timeout_s` passed; returns its record either way."""
+        """Block until the task has ended, or `timeout_s` passed; returns its record either way.
+
+        Raises UsageError in a process made by fork(), where the task would never end.
+        """
         if timeout_s is not None:
             check_number("timeout_s", timeout_s, -YEAR_S, YEAR_S)
-        with self._changed:
-            self._changed.wait_for(lambda: self._done, timeout_s)
+        self._wait_for(lambda: self._done, timeout_s)
         return self.record
 
     def __iter__(self) -> Iterator[Token]:
         """The tokens as they are released. Raises DlfpError if the task fails."""
         index = 0
         while True:
+            self._wait_for(lambda at=index: self._done or self._shown > at)  # type: ignore[misc]
             with self._changed:
-                self._changed.wait_for(lambda at=index: self._done or self._shown > at)  # type: ignore[misc]
                 shown, done = self._shown, self._done
             for position in range(index, shown):
                 yield self._token(position)
@@ -115,6 +119,8 @@ class Task:
                 return
 
     async def __aiter__(self) -> AsyncIterator[Token]:
+        if not self._done:
+            check_process(self._process)
         index = 0
         loop, event = asyncio.get_running_loop(), asyncio.Event()
 
@@ -170,6 +176,12 @@ class Task:
         self._announce(len(self.record.pieces), done=True)
         if self._on_finish is not None:
             self._on_finish(self.record)
+
+    def _wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> None:
+        if not self._done:
+            check_process(self._process)
+        with self._changed:
+            self._changed.wait_for(condition, timeout_s)
 
     def _announce(self, shown: int, *, done: bool) -> None:
         with self._changed:

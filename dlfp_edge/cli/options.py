@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -16,7 +16,7 @@ import typer
 from dlfp_edge.errors import UsageError, hint
 from dlfp_edge.given import check_text
 from dlfp_edge.model_reference import parse_model
-from dlfp_edge.settings import Placement, Settings, parse_setting
+from dlfp_edge.settings import Settings, parse_setting
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _QUANTITY = re.compile(r"([0-9]*\.?[0-9]+)\s*([a-z]*)")
@@ -198,6 +198,8 @@ def build_settings(
     context: int | None,
 ) -> Settings:
     """The engine's settings from the options as they were typed, refused before any model is loaded."""
+    from dlfp_edge.control import suitable_placement
+
     chosen, law = parse_setting(setting)
     if setting != "auto" and (placement is not None or controller is not None):
         raise UsageError("--setting says both placement and controller: leave --placement and --controller out")
@@ -211,7 +213,7 @@ def build_settings(
         raise UsageError(f"--slowdown: {slowdown:g} is no number above 1 (2 allows gaps twice as long as alone)")
     values = parse_parameters(parameters)
     return Settings(
-        placement=_suitable(chosen, law, preset, values),
+        placement=suitable_placement(chosen, law, preset, values),
         controller=law,
         preset=preset,
         parameters=values,
@@ -219,14 +221,3 @@ def build_settings(
         slowdown=slowdown,
         context=at_least_one(context, "--ctx"),
     )
-
-
-def _suitable(placement: Placement, law: str, preset: str, parameters: Mapping[str, float]) -> Placement:
-    """The placement, once it has such a controller; for `auto`, shared steps where only they have it."""
-    from dlfp_edge.control import controller_names, make_controller
-
-    lanes = controller_names(Placement.LANES)
-    if placement is Placement.AUTO and (preset != "edge" or law not in ("auto", *lanes)):
-        placement = Placement.SHARED
-    make_controller(Placement.SHARED if placement is Placement.SHARED else Placement.LANES, law, preset, parameters)
-    return placement

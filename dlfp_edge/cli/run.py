@@ -16,6 +16,7 @@ from dlfp_edge.cli.interrupt import stops_on_interrupt
 from dlfp_edge.cli.live import Scene, choose_view, spinner
 from dlfp_edge.cli.output import note, print_json
 from dlfp_edge.cli.transcript import Transcript
+from dlfp_edge.task import Finish
 
 if TYPE_CHECKING:
     from dlfp_edge.device import Device
@@ -238,7 +239,13 @@ def _execute(order: _Order) -> int:
         print(f"files       {order.out}/  ({', '.join(_written(order, measured)) or 'nothing could be written'})")
     if stopped:
         return measured.interrupted
-    return 1 if measured.fault else 0
+    return 1 if measured.fault or _nothing_came_of(measured.outcome) else 0
+
+
+def _nothing_came_of(outcome: Outcome) -> bool:
+    """Whether a request failed, or not one was answered in time."""
+    finishes = {record.finish for record in outcome.records}
+    return Finish.ERROR in finishes or finishes == {Finish.DEADLINE}
 
 
 def _written(order: _Order, measured: _Measured) -> list[str]:
@@ -354,3 +361,5 @@ def _say_failures(outcome: Outcome) -> None:
     errors = [record.error for record in outcome.records if record.error]
     if errors:
         note(f"{len(errors)} requests failed, the first because: {errors[0]}")
+    elif outcome.records and all(record.finish is Finish.DEADLINE for record in outcome.records):
+        note("every request ran into its deadline: give more time, or less work")

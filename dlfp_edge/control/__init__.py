@@ -28,6 +28,7 @@ __all__ = [
     "controller_names",
     "make_chunk_controller",
     "make_controller",
+    "suitable_placement",
 ]
 
 MAX_CHANGE = 0.25
@@ -78,6 +79,19 @@ def make_controller(
     if preset != "edge":
         raise UsageError(f"preset '{preset}' caps tokens, which lanes do not share: use --placement shared with it")
     return _build(_LANES[name], name, parameters or {})
+
+
+def suitable_placement(
+    placement: Placement, name: str, preset: str = "edge", parameters: Mapping[str, float] | None = None
+) -> Placement:
+    """The placement, once it has such a controller; for `auto`, shared steps where only they have it.
+
+    Raises UsageError as `make_controller` does.
+    """
+    if placement is Placement.AUTO and (preset != "edge" or name not in ("auto", *controller_names(Placement.LANES))):
+        placement = Placement.SHARED
+    make_controller(Placement.SHARED if placement is Placement.SHARED else Placement.LANES, name, preset, parameters)
+    return placement
 
 
 def _build(factory: Callable[..., Controller], name: str, parameters: Mapping[str, float]) -> Controller:

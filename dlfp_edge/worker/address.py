@@ -99,6 +99,6 @@ def parse_address(text: str) -> Address:
             raise UsageError("this system has no Unix sockets: write for example 127.0.0.1:4321")
         return Address(path=path)
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not int(port) < 65536:
+    if not host or not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536):
         raise UsageError(f"'{text}' is no address: write unix:PATH, or HOST:PORT such as 127.0.0.1:4321")
     return Address(host=host.strip("[]"), port=int(port))

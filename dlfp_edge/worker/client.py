@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from dlfp_edge.clock import Clock, SystemClock
-from dlfp_edge.errors import DlfpError, RuntimeFailure, UsageError
-from dlfp_edge.given import check_arrival, check_not_in
+from dlfp_edge.errors import DlfpError, RuntimeFailure
+from dlfp_edge.given import check_arrival, check_not_in, check_process
 from dlfp_edge.handle import Task
 from dlfp_edge.limits import Limits
 from dlfp_edge.runtime import Capabilities, LoadOptions
@@ -147,7 +147,7 @@ class WorkerEngine:
 
         Callbacks run in a thread of this engine, which also starts workers: they should return at once.
         """
-        self._check_process()
+        check_process(self._process)
         self._limits.check(spec)
         if arrived is not None:
             check_arrival(arrived)
@@ -160,22 +160,22 @@ class WorkerEngine:
 
     def call_at(self, when: float, action: Callable[[], None]) -> None:
         """Run `action` in this engine's thread when its clock reads `when`. One that raises stops nobody."""
-        self._check_process()
+        check_process(self._process)
         self._loop.call_at(when, lambda: self._notes.guard("an action", action))
 
     def forget_prefixes(self) -> None:
         """Drop the KV cells that ended tasks have left for prompts that begin the same."""
-        self._check_process()
+        check_process(self._process)
         self._tasks.forget()
 
     def hold_background(self, held: bool) -> None:
         """Start no step of background work while held, by this worker or the next; a step that runs is let finish."""
-        self._check_process()
+        check_process(self._process)
         self._tasks.hold(held)
 
     def snapshot(self) -> Snapshot:
         """The engine at this moment, for a live view; while there is no worker, with the figures of the last."""
-        self._check_process()
+        check_process(self._process)
         value = self._questions.ask_now("snapshot")
         if value is not None:
             last = SNAPSHOT.decode(value)
@@ -283,13 +283,8 @@ class WorkerEngine:
         self._supervisor.close(CLOSE_S)
 
     def _ask(self, what: str, fields: dict[str, Any]) -> Any:
-        self._check_process()
+        check_process(self._process)
         return self._questions.ask(what, fields)
-
-    def _check_process(self) -> None:
-        """Raises UsageError in a process made by fork(): it has none of the threads, and would wait for good."""
-        if os.getpid() != self._process:
-            raise UsageError("this engine was opened before this process was made by fork(): open one here")
 
     def _with_own(self, snapshot: Snapshot) -> Snapshot:
         """A worker's figures with what only the front knows: it may not have every task, nor have seen every end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,13 +70,16 @@ def read_header(path: Path) -> GgufHeader:
 
     Raises UsageError where the file is missing, is no GGUF, or is shorter than its header says.
     """
-    if not path.exists():
-        raise UsageError(f"{path}: no such file; give the path of a GGUF model")
-    if path.is_dir():
-        raise UsageError(f"{path}: is a directory; give the path of a GGUF file in it")
     try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise UsageError(f"{path}: is a directory; give the path of a GGUF file in it")
+        if not stat.S_ISREG(mode):  # opening a pipe would wait for somebody to write to it
+            raise UsageError(f"{path}: is no regular file; give the path of a GGUF model")
         size = path.stat().st_size
         metadata, tensors, needed = _read_file(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"{path}: no such file; give the path of a GGUF model") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); give a .gguf file that you may read") from error
     if needed > size:

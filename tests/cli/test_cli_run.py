@@ -255,3 +255,14 @@ def _start(folder: Path) -> subprocess.Popen[str]:
         time.sleep(0.02)
     time.sleep(0.5)
     return process
+
+
+@pytest.mark.parametrize(("deadline_s", "code"), [(0.001, 1), (1000.0, 0)])
+def test_a_run_in_which_nobody_was_answered_in_time_is_no_success(cli: Cli, deadline_s: float, code: int) -> None:
+    Path("late.toml").write_text(
+        'name = "late"\ndescription = "One question."\n[[stream]]\nname = "chat"\nclass = "foreground"\nclients = 1\n'
+        f"requests = 2\nprompt_tokens = 50\nmax_tokens = 20\ndeadline_s = {deadline_s}\n"
+    )
+    said = cli("run", "late.toml", "--runtime", "simulated", "--out", "files")
+    assert said.code == code
+    assert ("every request ran into its deadline" in said.err) == (code == 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dlfp_edge import UsageError, open_engine
@@ -71,3 +72,19 @@ def test_what_is_no_sampling_is_refused_though_it_is_empty(sampling: Any) -> Non
 def test_a_wait_that_cannot_be_timed_is_refused(timeout_s: Any) -> None:
     with open_engine(runtime="simulated") as edge, pytest.raises(UsageError, match="timeout_s is"):
         edge.submit("a", max_tokens=1).wait(timeout_s)
+
+
+def test_token_ids_may_be_numpy_integers() -> None:
+    ids = np.arange(1, 9, dtype=np.int64)
+    with open_engine(runtime="simulated") as edge:
+        plain, array, listed = (edge.submit(given, max_tokens=3) for given in (ids.tolist(), ids, list(ids)))
+        assert plain.spec == array.spec == listed.spec
+        assert plain.wait(60).output_token_ids == array.wait(60).output_token_ids
+        for wrong in (np.array([0.5]), np.array([True]), np.array(["a"])):
+            with pytest.raises(UsageError, match="neither text nor a sequence of token ids"):
+                edge.submit(wrong)
+
+
+def test_a_controller_that_there_is_not_is_said_before_anything_is_loaded() -> None:
+    with pytest.raises(UsageError, match="unknown controller 'x'"):
+        open_engine("no-such-model.gguf", setting="lanes/x")

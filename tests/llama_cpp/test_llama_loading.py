@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,16 @@ def test_missing_file(tmp_path: Path) -> None:
 
 def test_directory(tmp_path: Path) -> None:
     assert f"{tmp_path}: is a directory" in refusal(load_options(tmp_path))
+
+
+def test_a_name_too_long_to_be_a_file(tmp_path: Path) -> None:
+    assert "cannot be read" in refusal(load_options(tmp_path / ("x" * 5000)))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    assert "is no regular file" in refusal(load_options(tmp_path / "pipe.gguf"))
 
 
 @pytest.mark.parametrize("content", [b"", b"GG", b"Once upon a time there was no model.\n" * 40])

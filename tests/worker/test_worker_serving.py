@@ -312,7 +312,9 @@ def test_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert time.monotonic() - began < 60
 
 
-@pytest.mark.parametrize("text", ["", "unix:", "somewhere", "host:port", ":80", "host:70000"])
+@pytest.mark.parametrize(
+    "text", ["", "unix:", "somewhere", "host:port", ":80", "host:70000", "host:²", "host:" + "9" * 5000]
+)
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_address(text)
