@@ -48,7 +48,7 @@ def check_not_in(thread: threading.Thread | None) -> None:
 
 
 def check_process(process: int) -> None:
-    """Raises UsageError in a process made by fork() from that one: it has none of the threads, and would wait for ever."""
+    """Raises UsageError in a process made by fork() from that one: without its threads a wait would never end."""
     if os.getpid() != process:
         raise UsageError("this engine was opened before this process was made by fork(): open one here")
 
