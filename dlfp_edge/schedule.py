@@ -39,7 +39,7 @@ class Limits:
     `largest_step`, `min_chunk`, `tile`   the runtime's
     `decode_only`   nothing but foreground decodes in the next step that holds one
     `hold`          no background work at all
-    `owed`          background tokens the floor demands where the cap has no room for a tile; 0: nothing is owed
+    `owed`          background tokens the floor demands where the cap makes no whole tile of a step; 0: nothing is owed
     `decode_weight` prefill tokens one background decode costs
     """
 
@@ -101,7 +101,7 @@ def _protected(decodes: list[Work], prefills: list[Work], background: list[Work]
     room = free if limits.cap is None else min(free, max(limits.cap, limits.min_chunk))
     if limits.owed and background:
         # What is owed comes out of what foreground prompts would have: decodes keep their target.
-        step.floor = room < min(limits.tile, limits.owed)
+        step.floor = step.total + room < limits.tile
         piece = min(limits.owed, free if step.floor else room)
         room -= piece - _background(step, background, piece, limits)
         _prefill(step, prefills, room, limits.min_chunk)
