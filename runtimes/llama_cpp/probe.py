@@ -62,10 +62,10 @@ class ProbeResult:
     decode_s_by_threads: dict[int, float]
     decodes_s: dict[int, dict[int, float]]
     prefill_rate_by_threads: dict[int, float]
-    decode_s_per_cell: dict[int, float] = field(default_factory=dict)
     beside_lowest_s: float | None = None
     beside_disjoint_s: float | None = None
     stretch_beside: dict[int, dict[int, float]] = field(default_factory=dict)
+    decode_s_per_cell: dict[int, float] = field(default_factory=dict)
 
     @property
     def solo_threads(self) -> int:
@@ -104,7 +104,7 @@ def probe(runtime: Runtime, open_lane: OpenLane, most_threads: int, cpus: Sequen
         fastest = min(decode, key=decode.__getitem__)
         several = front.fastest_of_several(counts, fastest)
         prefill = front.prefill_rates(prefill_counts(most_threads, physical_cores()))
-        found = ProbeResult(decode, several, prefill, front.growth(fastest))
+        found = ProbeResult(decode, several, prefill, decode_s_per_cell=front.growth(fastest))
         if most_threads < 2 or len(cpus) < 2 or runtime.clock.now() - began > _PATIENCE_S:
             return found
         back = _Bench(runtime, open_lane(LaneSpec("probe beside", Priority.LOWEST, 1, 2 * _CELLS)), results)
