@@ -5,8 +5,9 @@ from __future__ import annotations
 from dlfp_edge.background import SoloHold
 from dlfp_edge.engine import Engine
 from dlfp_edge.runtime import Sampling
-from dlfp_edge.runtimes.simulated import SimulatedRuntime
+from dlfp_edge.runtimes.simulated import CostModel, SimulatedRuntime
 from dlfp_edge.settings import Placement, Settings
+from dlfp_edge.targets import SLOWDOWN
 from dlfp_edge.task import Class, TaskSpec
 from dlfp_edge.trace import StepRecord
 
@@ -101,3 +102,24 @@ def test_a_hold_nobody_decodes_in_expires() -> None:
     hold.begin(10.0)
     hold.expire(13.5)
     assert not hold.active
+
+
+def test_the_target_goes_along_with_the_cells_that_decodes_read() -> None:
+    cost = CostModel(context_s=2e-5)  # 700 cells double a decode
+    engine, steps = (
+        Engine(SimulatedRuntime(cost, mode="lanes"), Settings(placement=Placement.LANES)),
+        list[StepRecord](),
+    )
+    engine.on_step = steps.append
+    for n in range(200):
+        engine.submit(TaskSpec((n,) * 1000, Class.BACKGROUND, 1, ENDLESS))
+    reader = engine.submit(TaskSpec((1,) * 20, Class.FOREGROUND, 2000, ENDLESS))
+    engine.run_until(lambda: reader.done)
+    engine.close()
+    wrong = [
+        step.target_s / (SLOWDOWN[Placement.LANES] * cost.pass_s(1, 2, step.segments[0].start))
+        for step in steps
+        if step.lane == "foreground" and step.target_s is not None
+    ]
+    assert len(wrong) > 1500, "beside background work all the time"
+    assert 0.95 < min(wrong) <= max(wrong) < 1.05

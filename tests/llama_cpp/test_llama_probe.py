@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from llama_harness import CPUS
 
+from dlfp_edge.runtime import Lane, LaneSpec
 from dlfp_edge.runtimes.llama_cpp.probe import ProbeResult, prefill_counts, probe, thread_counts
 from dlfp_edge.runtimes.simulated import CostModel, SimulatedRuntime
 
@@ -37,6 +38,7 @@ def test_a_probe_of_a_model(tiny_runtime: object) -> None:
     assert set(found.decode_s_by_threads) == set(thread_counts(threads, threads))
     assert all(4 in found.decodes_s[count] for count in found.decode_s_by_threads)
     assert all(rate > 0 for rate in found.prefill_rate_by_threads.values())
+    assert set(found.decode_s_per_cell) == {1, 4, 8}
     assert (found.priority_effective is None) == (threads < 2)
 
 
@@ -49,3 +51,18 @@ def test_a_probe_ends_on_any_machine(monkeypatch: pytest.MonkeyPatch, cpus: int,
     found = probe(runtime, runtime.open_lane, cpus, range(cpus))
     assert found.priority_effective is not None
     assert all(stretch > 0 for numbers in found.stretch_beside.values() for stretch in numbers.values())
+
+
+def test_what_a_cell_costs_is_seen_where_a_step_reads_all_of_them() -> None:
+    cost = CostModel(context_s=2e-5)
+    runtime = SimulatedRuntime(cost, mode="lanes", cpus=range(2))
+
+    def open_lane(spec: LaneSpec) -> Lane:
+        lane = runtime.open_lane(spec)
+        lane.reads_all = True
+        return lane
+
+    found = probe(runtime, open_lane, 2, range(2)).decode_s_per_cell
+    assert found[8] == pytest.approx(cost.pass_s(1, 2, 1) - cost.pass_s(1, 2), rel=0.05)
+    assert found[1] == pytest.approx(found[8] / 8, rel=0.05), "this one reads its own alone"
+    assert probe(runtime, runtime.open_lane, 2, range(2)).decode_s_per_cell == {}
