@@ -122,4 +122,4 @@ def test_the_target_goes_along_with_the_cells_that_decodes_read() -> None:
         if step.lane == "foreground" and step.target_s is not None
     ]
     assert len(wrong) > 1500, "beside background work all the time"
-    assert 0.95 < min(wrong) <= max(wrong) < 1.05
+    assert 0.9 < min(wrong) <= max(wrong) < 1.1, "between two holds too"
