@@ -30,9 +30,7 @@ class Stopper:
         lane = self._state.lane_of(task.task_class)
         if task.task_class is not Class.FOREGROUND or not self._state.classes_share:
             return
-        if isinstance(lane.place(task), Refusal) and (
-            self._state.owed or not self._state.pressure.make_way(lane, task)
-        ):
+        if not self._can_start(lane, task):
             return
         for flight in lane.in_flight:
             if flight.background_tokens:
@@ -40,6 +38,12 @@ class Stopper:
                     self._state.size.interrupted(now)
                 elif flight.decoders:
                     self._preempt(lane, flight, now)
+
+    def _can_start(self, lane: LaneState, task: Task) -> bool:
+        """Whether the task runs already (who submits on a timer is let in first), or could where steps ended now."""
+        if task.record.started is not None or not isinstance(lane.place(task), Refusal):
+            return True
+        return not self._state.owed and self._state.pressure.make_way(lane, task)
 
     def end(self, task: Task, finish: Finish, now: float, error: str | None) -> None:
         """End a running task from outside; the step that holds it is stopped where that saves time."""

@@ -187,6 +187,28 @@ def test_in_single_class_mode_who_comes_first_starts_first() -> None:
     engine.close()
 
 
+@pytest.mark.parametrize("how", ["a timer", "a callback"])
+def test_whoever_is_submitted_in_the_engine_thread_does_not_wait_for_a_background_step(how: str) -> None:
+    """There a task is let in before the engine has heard that it arrived."""
+    engine = engine_on("batched")
+    engine.submit(spec(4000, Class.BACKGROUND))
+    arrived: list[Task] = []
+
+    def ask(*_: object) -> None:
+        arrived.append(engine.submit(spec(200, max_tokens=2)))
+
+    if how == "a timer":
+        engine.call_at(3.05, ask)
+    else:
+        engine.submit(spec(20, max_tokens=2), on_finish=ask)
+    engine.run_until(lambda: bool(arrived) and arrived[0].done)
+    record = arrived[0].record
+    alone_s = engine.runtime.capabilities.prefill_tokens_per_s
+    assert alone_s is not None
+    assert record.token_times[0] - record.arrived < 0.1 + 200 / alone_s
+    engine.close()
+
+
 def test_single_class_mode_interrupts_nobody_and_keeps_arrival_order() -> None:
     engine = engine_on("batched", "unlimited", single_class=True)
     document = engine.submit(spec(2000, Class.BACKGROUND))
