@@ -102,7 +102,8 @@ def _protected(decodes: list[Work], prefills: list[Work], background: list[Work]
     if limits.owed and background:
         # What is owed comes out of what foreground prompts would have: decodes keep their target.
         step.floor = step.total + room < limits.tile
-        piece = min(limits.owed, free if step.floor else room)
+        whole = max(limits.tile - step.total, limits.min_chunk)
+        piece = min(free, whole) if step.floor else min(limits.owed, room)
         room -= piece - _background(step, background, piece, limits)
         _prefill(step, prefills, room, limits.min_chunk)
     else:

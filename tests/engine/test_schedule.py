@@ -103,7 +103,7 @@ def test_what_is_owed_comes_out_of_foreground_prompts_and_not_out_of_the_target(
 
     assert tokens(cap=46) == ([(0, 1), (2, 46)], False)
     assert tokens(cap=15) == ([(0, 1), (2, 15)], False), "a tile with the decode"
-    assert tokens(cap=4) == ([(0, 1), (2, 64)], True), "less is no efficient piece"
+    assert tokens(cap=4) == ([(0, 1), (2, 15)], True), "less is no efficient piece"
 
 
 def test_background_alone_fills_a_whole_tile_and_every_decode_rides_along() -> None:
