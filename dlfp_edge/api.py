@@ -278,4 +278,6 @@ def _are_ids(prompt: object) -> bool:
     """Bytes are integers too, but whoever gives them means text. Whole numbers of numpy are as good as Python's."""
     if not isinstance(prompt, Sequence | np.ndarray) or isinstance(prompt, bytes | bytearray):
         return False
+    if isinstance(prompt, np.ndarray) and prompt.ndim != 1:
+        return False
     return all(isinstance(token, Integral) and not isinstance(token, bool) for token in prompt)

@@ -216,7 +216,7 @@ class DecodeTimes:
             if at == threads and len(seen.stretches) >= LEAST_BESIDE and now - seen.at <= BESIDE_AGE_S:
                 known[number] = seen.slow if slow else seen.usual
         if not known:
-            return UNSEEN_SLOW if slow else 1.0
+            return max(UNSEEN_SLOW, self._stretch(threads, decoders, now, slow=False)) if slow else 1.0
         numbers = sorted(known)
         return float(np.interp(decoders, numbers, [known[number] for number in numbers]))
 

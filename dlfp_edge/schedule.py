@@ -100,24 +100,38 @@ def _protected(decodes: list[Work], prefills: list[Work], background: list[Work]
     free = limits.largest_step - len(decodes)
     room = free if limits.cap is None else min(free, max(limits.cap, limits.min_chunk))
     if limits.owed and background:
-        # What is owed comes out of what foreground prompts would have: decodes keep their target.
-        step.floor = step.total + room < limits.tile
-        whole = max(limits.tile - step.total, limits.min_chunk)
-        piece = min(free, whole) if step.floor else min(limits.owed, room)
-        room -= piece - _background(step, background, piece, limits)
-        _prefill(step, prefills, room, limits.min_chunk)
+        _owed(step, prefills, background, room, limits)
     else:
-        room = _prefill(step, prefills, room, limits.min_chunk, whole=_whole(limits, step))
+        room = _prefill(step, prefills, room, limits.min_chunk, within=limits.largest_step)
         _background(step, background, room, limits)
     step.protected = len(step.parts) > len(decodes)
     return step
+
+
+def _owed(step: Plan, prefills: list[Work], background: list[Work], room: int, limits: Limits) -> None:
+    """What is owed comes out of what foreground prompts would have, so that decodes keep their target.
+
+    Where the cap makes no whole tile of the step, or leaves the background too small a part of it to ever come to what
+    it is owed, it is a floor step, which does.
+    """
+    before, least = step.total, max(limits.tile - step.total, limits.min_chunk, step.total // 10)
+    step.floor = room < least
+    if step.floor:
+        piece = max(least, limits.tile - step.total % limits.tile)
+    else:
+        efficient = max(limits.owed, 2 * limits.min_chunk - 1)
+        piece = max(min(room, efficient), room - sum(work.remaining for work in prefills))
+    piece = min(piece, limits.largest_step - step.total)
+    spent = piece - _background(step, background, piece, limits)
+    room -= max(spent, step.total - before)
+    _prefill(step, prefills, min(room, limits.largest_step - step.total), limits.min_chunk)
 
 
 def _background(step: Plan, background: list[Work], room: int, limits: Limits) -> int:
     """Decodes within `room`, then prefill; returns what is left of it."""
     waiting = [w for w in background if not w.decode]
     room = _decode(step, [w for w in background if w.decode], room, limits, share=bool(waiting))
-    return _prefill(step, waiting, room, limits.min_chunk, whole=_whole(limits, step))
+    return _prefill(step, waiting, room, limits.min_chunk, within=limits.largest_step)
 
 
 def _floor(prefills: list[Work], background: list[Work], limits: Limits) -> Plan | None:
@@ -154,13 +168,15 @@ def _decode(step: Plan, decodes: list[Work], room: int, limits: Limits, *, share
     return max(room, 0)
 
 
-def _prefill(step: Plan, works: list[Work], room: int, min_chunk: int, *, whole: int = 0) -> int:
+def _prefill(step: Plan, works: list[Work], room: int, min_chunk: int, *, within: int = 0) -> int:
     """Fill `room` with prefill, the oldest task first; returns what is left of it.
 
-    Where there is room for a chunk, what is no longer than `whole` runs in one piece although it takes more.
+    Where there is room for a chunk, the rest of a prompt that cannot be cut into two legal ones runs in one piece
+    although it takes more, if the step stays `within` so many tokens.
     """
+    longest = 2 * min_chunk - 1 if min_chunk > 1 else 0
     for work in works:
-        in_one = room >= min_chunk and work.remaining <= whole
+        in_one = room >= min_chunk and work.remaining <= min(longest, within - step.total)
         count = work.remaining if in_one else whole_chunks(work.remaining, room, min_chunk)
         if count:
             step.parts.append((work, count))
@@ -174,9 +190,3 @@ def whole_chunks(remaining: int, room: int, min_chunk: int) -> int:
         return remaining
     count = min(room, remaining - min_chunk)
     return count if count >= min_chunk else 0
-
-
-def _whole(limits: Limits, step: Plan) -> int:
-    """The longest rest of a prompt that cannot be cut into two legal chunks, if the step has a place for it."""
-    longest = 2 * limits.min_chunk - 1 if limits.min_chunk > 1 else 0
-    return longest if longest <= limits.largest_step - step.total else 0

@@ -33,7 +33,7 @@ class Stopper:
         if not self._can_start(lane, task):
             return
         for flight in lane.in_flight:
-            if flight.background_tokens:
+            if flight.background_tokens and all(running.task is not task for running, _, _ in flight.parts):
                 if not flight.decoders and self._preempt(lane, flight, now):
                     self._state.size.interrupted(now)
                 elif flight.decoders:

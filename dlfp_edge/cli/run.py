@@ -244,8 +244,12 @@ def _execute(order: _Order) -> int:
 
 def _nothing_came_of(outcome: Outcome) -> bool:
     """Whether a request failed, or not one was answered in time."""
+    return _all_late(outcome) or any(record.finish is Finish.ERROR for record in outcome.records)
+
+
+def _all_late(outcome: Outcome) -> bool:
     finishes = {record.finish for record in outcome.records}
-    return Finish.ERROR in finishes or finishes == {Finish.DEADLINE}
+    return Finish.DEADLINE in finishes and not finishes & {Finish.STOP, Finish.LENGTH}
 
 
 def _written(order: _Order, measured: _Measured) -> list[str]:
@@ -361,5 +365,5 @@ def _say_failures(outcome: Outcome) -> None:
     errors = [record.error for record in outcome.records if record.error]
     if errors:
         note(f"{len(errors)} requests failed, the first because: {errors[0]}")
-    elif outcome.records and all(record.finish is Finish.DEADLINE for record in outcome.records):
+    elif _all_late(outcome):
         note("every request ran into its deadline: give more time, or less work")

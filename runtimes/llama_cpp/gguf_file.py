@@ -78,7 +78,7 @@ def read_header(path: Path) -> GgufHeader:
             raise UsageError(f"{path}: is no regular file; give the path of a GGUF model")
         size = path.stat().st_size
         metadata, tensors, needed = _read_file(path)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last for a NUL in the name
         raise UsageError(f"{path}: no such file; give the path of a GGUF model") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); give a .gguf file that you may read") from error

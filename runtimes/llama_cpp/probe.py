@@ -235,6 +235,8 @@ class _Bench:
             return {}
         length = _PROMPT + self._chunk
         content = self._submitted(Step((), 1, Transfer(0, 0, length))).content
+        if content is None:
+            return {}
         for sequence in range(1, self.lane.spec.sequences):
             self.lane.truncate(sequence, 0)
             self._submitted(Step((), 1, Transfer(sequence, 0, length, content)))

@@ -189,3 +189,9 @@ def test_beside_the_background_what_cells_cost_is_no_stretch() -> None:
         decodes.observe_beside(1, 1, cells, 1.2 * (0.010 + 1e-6 * cells), 1.0)
     decodes.reading(10_000)
     assert decodes.beside_s(1, 1, 1.0) == pytest.approx(1.2 * 0.020)
+
+
+def test_slow_decodes_are_no_faster_than_usual_ones() -> None:
+    decodes = DecodeTimes(capabilities({1: 0.010}, stretch={(1, 1): 1.7}))
+    assert decodes.beside_s(1, 1, 0.0) == pytest.approx(0.017)
+    assert decodes.beside_s(1, 1, 0.0, slow=True) == pytest.approx(0.017)

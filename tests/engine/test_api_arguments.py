@@ -80,7 +80,7 @@ def test_token_ids_may_be_numpy_integers() -> None:
         plain, array, listed = (edge.submit(given, max_tokens=3) for given in (ids.tolist(), ids, list(ids)))
         assert plain.spec == array.spec == listed.spec
         assert plain.wait(60).output_token_ids == array.wait(60).output_token_ids
-        for wrong in (np.array([0.5]), np.array([True]), np.array(["a"])):
+        for wrong in (np.array(5), np.array([[1]]), np.array([0.5]), np.array([True]), np.array(["a"])):
             with pytest.raises(UsageError, match="neither text nor a sequence of token ids"):
                 edge.submit(wrong)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlfp_edge.background import Floor
-from dlfp_edge.schedule import Limits, Work, plan
+from dlfp_edge.schedule import Limits, Plan, Work, plan
 
 
 @st.composite
@@ -27,7 +29,7 @@ limits = st.builds(
     cap=st.one_of(st.none(), st.integers(1, 500)),
     isolated=st.integers(1, 2048),
     largest_step=st.integers(64, 2048),
-    min_chunk=st.sampled_from([1, 8]),
+    min_chunk=st.sampled_from([1, 8, 40]),
     tile=st.sampled_from([1, 16]),
     decode_only=st.booleans(),
     hold=st.booleans(),
@@ -62,6 +64,27 @@ def test_a_step_is_legal_and_keeps_its_promises(works: list[Work], limits: Limit
             left = work.remaining - count
             assert count >= limits.min_chunk
             assert left == 0 or left >= limits.min_chunk, "a tail too short to be legal"
+
+
+@given(works=works(), limits=limits, decodes=st.integers(1, 40))
+def test_what_is_owed_is_paid_beside_any_number_of_decodes(works: list[Work], limits: Limits, decodes: int) -> None:
+    """A twentieth of each such step at least, and no less than the background would have without."""
+    readers = [Work(100 + number, True, 10, 1, True) for number in range(decodes)]
+    works = readers + [w for w in works if not (w.foreground and w.decode)]
+    limits = replace(limits, owed=64, hold=False, decode_only=False, decode_weight=1.0)
+    step, usual = plan(works, limits), plan(works, replace(limits, owed=0))
+    assert step is not None
+    assert usual is not None
+    wanted = sum(work.remaining for work in works if not work.foreground)
+    paid = _background(step)
+    if all(w.decode or w.remaining >= 2 * limits.min_chunk for w in works if not w.foreground):
+        assert paid >= min(wanted, step.total / 20) or step.total + limits.min_chunk > limits.largest_step
+    if not any(w.foreground and not w.decode for w in works):
+        assert paid >= _background(usual)
+
+
+def _background(step: Plan) -> int:
+    return sum(count for work, count in step.parts if not work.foreground)
 
 
 @given(works=works(), limits=limits)
