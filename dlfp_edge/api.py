@@ -123,14 +123,7 @@ class Edge:
         )
         return self.engine.submit(spec)
 
-    def answers(
-        self,
-        prompt: Prompt,
-        n: int,
-        *,
-        seed: int | None = None,
-        **options: Any,
-    ) -> list[Task]:
+    def answers(self, prompt: Prompt, n: int, *, seed: int | None = None, **options: Any) -> list[Task]:
         """Queue `n` answers to one prompt, which is computed once; `options` and errors as for `submit`.
 
         With a `seed` the answers have this one and those after it. At a temperature of 0 all would be the same.

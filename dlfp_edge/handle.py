@@ -119,8 +119,7 @@ class Task:
                 return
 
     async def __aiter__(self) -> AsyncIterator[Token]:
-        if not self._done:
-            check_process(self._process)
+        self._check_here()
         index = 0
         loop, event = asyncio.get_running_loop(), asyncio.Event()
 
@@ -177,9 +176,13 @@ class Task:
         if self._on_finish is not None:
             self._on_finish(self.record)
 
-    def _wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> None:
+    def _check_here(self) -> None:
+        """Raises UsageError where what is left of the task would never come."""
         if not self._done:
             check_process(self._process)
+
+    def _wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> None:
+        self._check_here()
         with self._changed:
             self._changed.wait_for(condition, timeout_s)
 

@@ -89,8 +89,9 @@ class Starter:
         if self._copy(lane, runnable, now, began):
             return True
         works = self._works(lane, runnable, now)
-        cells_read = lane.cells_read()
+        cells_read = 0
         if not self._state.yields(lane):
+            cells_read = lane.cells_read()
             self._state.decode_times.reading(cells_read)
         decoders = sum(1 for work in works if work.foreground and work.decode and work.due)
         prompts = any(work.foreground and not work.decode for work in works)
