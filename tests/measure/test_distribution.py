@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -20,6 +21,15 @@ def test_agrees_with_pandas(values: list[float]) -> None:
     assert ours.mean == pytest.approx(series.mean(), abs=1e-6)
     assert ours.max == pytest.approx(series.max())
     assert ours.count == len(values)
+
+
+@pytest.mark.parametrize("seed", [801, 802, 803])
+@pytest.mark.parametrize("count", [1, 2, 99, 100, 1000, 50_000])
+def test_agrees_with_pandas_on_gaps_as_they_come(seed: int, count: int) -> None:
+    gaps = np.random.default_rng(seed).lognormal(-4.0, 1.5, count)
+    ours, series = distribution(gaps), pd.Series(gaps) * 1e3
+    expected = series.quantile([0.5, 0.9, 0.95, 0.99, 0.999]).tolist()
+    assert [ours.p50, ours.p90, ours.p95, ours.p99, ours.p999] == pytest.approx(expected, rel=1e-12)
 
 
 def test_nothing_measured_gives_no_figures() -> None:
