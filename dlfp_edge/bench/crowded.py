@@ -146,7 +146,7 @@ def _settings(runtime: Runtime, workload: Workload, placement: Placement, *, sma
 
 
 def _cells(stream: Stream) -> int:
-    longest = (stream.longest_prompt or 0) + stream.max_tokens
+    longest = (stream.longest_prompt or 0) + stream.answer_length(stream.longest)
     return -(-longest // _GRAIN) * _GRAIN
 
 

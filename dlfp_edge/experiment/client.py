@@ -97,7 +97,8 @@ class StreamClient:
 
     def check(self) -> None:
         """Raises UsageError, naming the text or stream, where the target could never run one of its prompts."""
-        for number in range(max(1, len(self.stream.texts))):
+        numbers = range(len(self.stream.texts)) if self.stream.texts else [self.stream.longest]
+        for number in numbers:
             index, client = divmod(number, self.stream.clients or 1)
             try:
                 self._target.check(self._longest(self._spec(client, index)))
@@ -108,12 +109,12 @@ class StreamClient:
     def start(self, at: float) -> None:
         """Begin at `at` + the stream's `start_s`, on the target's clock."""
         first = at + self.stream.start_s
-        if self.stream.rate is not None:
+        if self.stream.clients is None:
             times = [first + offset for offset in arrival_times(self.stream, self._seed)]
             for index, when in enumerate(times):
                 self._schedule(when, 0, index, arrived=when)
             return
-        for client in range(self.stream.clients or 0):
+        for client in range(self.stream.clients):
             if self._wants(client, 0):
                 self._schedule(first, client, 0)
 
@@ -179,7 +180,7 @@ class StreamClient:
         return TaskSpec(
             prompt=prompt.tokens,
             task_class=stream.task_class,
-            max_tokens=stream.max_tokens,
+            max_tokens=stream.answer_length(index),
             sampling=Sampling(
                 temperature=stream.temperature,
                 repeat_penalty=stream.repeat_penalty,

@@ -12,19 +12,23 @@ from dlfp_edge.errors import hint
 
 
 def one_line(error: ValidationError, table: Mapping[str, Any], models: Mapping[str, type[BaseModel]]) -> str:
-    """The first complaint about `table`. `models` maps the name of a list of tables ("" for the top) to its model."""
+    """The first complaint about `table`. `models` maps a table or list of tables by name, the top by "", to its model."""
     # A misspelt key also makes the right one missing: name the misspelt one.
     first = min(error.errors(include_url=False), key=lambda detail: detail["type"] != "extra_forbidden")
-    where, model = _place(first["loc"], table, models)
+    where, model = _place(first, table, models)
     return where + _message(first, model)
 
 
 def _place(
-    location: tuple[int | str, ...], table: Mapping[str, Any], models: Mapping[str, type[BaseModel]]
+    detail: ErrorDetails, table: Mapping[str, Any], models: Mapping[str, type[BaseModel]]
 ) -> tuple[str, type[BaseModel]]:
+    location = detail["loc"]
+    kind = str(location[0]) if location else ""
+    if kind in models and isinstance(table.get(kind), dict) and detail["type"] != "list_type":
+        return f"{kind}: ", models[kind]
     if len(location) < 2 or not isinstance(location[1], int):
         return "", models[""]
-    kind, index = str(location[0]), location[1]
+    index = location[1]
     entry = table[kind][index]
     name = entry.get("name") if isinstance(entry, dict) else None
     where = repr(name) if isinstance(name, str) and name else f"number {index + 1}"
@@ -40,6 +44,8 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
         return f"missing key '{key}': add it"
     if detail["type"] == "value_error":
         return problem.removeprefix("Value error, ")
+    if detail["type"] == "model_type" and len(detail["loc"]) == 1:
+        return f"'{key}' must be written as one table that begins with [{key}]"
     if detail["type"] in ("list_type", "model_type") and len(detail["loc"]) < 3:
         return f"'{detail['loc'][0]}' must be written as tables that each begin with [[{detail['loc'][0]}]]"
     return f"'{key}': {problem[:1].lower()}{problem[1:]}, not {_shown(given)}"

@@ -46,7 +46,12 @@ def prompt_source(workload: Workload, stream: Stream, tokenizer: Tokenizer, seed
 
 
 def arrival_times(stream: Stream, seed: int) -> list[float]:
-    """When an open loop's requests arrive, in seconds from the stream's start: exponential gaps, as in the paper."""
+    """When an open loop's requests arrive, in seconds from the stream's start.
+
+    A trace's are those it has, at the stream's speed; a rate's have exponential gaps, as in the paper.
+    """
+    if stream.rows:
+        return [row.arrival_s / stream.speed for row in stream.rows]
     if stream.rate is None or stream.requests is None:
         raise ValueError(f"stream '{stream.name}' has no arrival rate")
     gaps = _generator(seed, stream, _ARRIVALS).exponential(1.0 / stream.rate, stream.requests)
@@ -54,13 +59,15 @@ def arrival_times(stream: Stream, seed: int) -> list[float]:
 
 
 def _random(stream: Stream, tokenizer: Tokenizer, seed: int) -> PromptSource:
-    pool, start, total = _pool(tokenizer, seed), _start(tokenizer), stream.prompt_tokens or 0
+    pool, start = _pool(tokenizer, seed), _start(tokenizer)
     drawn = _draw(_generator(seed, stream, _SHARED), pool, stream.shared_prefix_tokens)
-    shared = (start + drawn)[: stream.shared_prefix_tokens] or start[:total]
+    shared = (start + drawn)[: stream.shared_prefix_tokens]
 
     def source(client: int, index: int) -> Prompt:
-        own = _draw(_generator(seed, stream, client, index), pool, total - len(shared))
-        return Prompt((*shared, *own), len(shared))
+        total = stream.prompt_length(index)
+        head = shared or start[:total]
+        own = _draw(_generator(seed, stream, client, index), pool, total - len(head))
+        return Prompt((*head, *own), len(head))
 
     return source
 

@@ -35,7 +35,7 @@ def _need(streams: list[Stream], sequences: int) -> int:
     """Cells for the largest request of the streams, times the requests that can run at once."""
     if not streams:
         return GRAIN
-    largest = max((stream.longest_prompt or TEXT_TOKENS) + stream.max_tokens for stream in streams)
+    largest = max((stream.longest_prompt or TEXT_TOKENS) + stream.answer_length(stream.longest) for stream in streams)
     clients = sum(stream.clients or stream.requests or 1 for stream in streams)
     shared = max(stream.shared_prefix_tokens for stream in streams)
     cells = largest * min(clients, sequences) + shared

@@ -17,6 +17,7 @@ EXPECTED = {
     "demo",
     "ingest-summary",
     "rag",
+    "rag-matching",
     "single-session",
     "two-chats",
 }
