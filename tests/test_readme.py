@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dlfp_edge.experiment.workload import load_workload
+
 README = Path(__file__).parent.parent / "README.md"
 
 
@@ -36,6 +38,15 @@ def test_schema_example_runs(tmp_path: Path) -> None:
     [example] = [example for example in EXAMPLES if "json_schema" in example]
     said = run(example, tmp_path)
     assert re.fullmatch(r'\{"name": ?".*?", ?"age": ?[0-9]+\} (yes|no)\n', said)
+
+
+def test_workload_example_loads(tmp_path: Path) -> None:
+    [example] = re.findall(r"```toml\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "mine.toml").write_text(example)
+    (tmp_path / "monday.csv").write_text("arrival_s,prompt_tokens,max_tokens\n0,64,8\n")
+    workload = load_workload(str(tmp_path / "mine.toml"))
+    assert workload.slo is not None
+    assert [gate.metric for gate in workload.gates] == ["itl_p99"]
 
 
 def test_links_lead_somewhere() -> None:

@@ -12,7 +12,7 @@ from dlfp_edge.errors import hint
 
 
 def one_line(error: ValidationError, table: Mapping[str, Any], models: Mapping[str, type[BaseModel]]) -> str:
-    """The first complaint about `table`. `models` maps a table or list of tables by name, the top by "", to its model."""
+    """The first complaint about `table`. `models` maps tables and lists of tables by name, the top by "", to models."""
     # A misspelt key also makes the right one missing: name the misspelt one.
     first = min(error.errors(include_url=False), key=lambda detail: detail["type"] != "extra_forbidden")
     where, model = _place(first, table, models)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlfp_edge.errors import UsageError
-from dlfp_edge.experiment.prompts import Prompt, arrival_times, prompt_source
-from dlfp_edge.experiment.workload import Stream, Workload
+from dlfp_edge.experiment.prompts import Prompt, prompt_source
+from dlfp_edge.experiment.workload import Workload
 
 
 class WordTokenizer:
@@ -108,15 +107,3 @@ def test_texts_need_a_tokenizer() -> None:
     made = workload({"texts": ["a"]}).with_texts("s", {"a": "A"})
     with pytest.raises(UsageError, match="tokenizer"):
         prompt_source(made, made.streams[0], NoTokenizer(), 0)
-
-
-def test_arrivals_are_exponential_and_repeat() -> None:
-    stream = Stream.model_validate(
-        {"name": "s", "class": "foreground", "rate": 4.0, "requests": 4000, "prompt_tokens": 1, "max_tokens": 1}
-    )
-    times = arrival_times(stream, seed=801)
-    gaps = np.diff([0.0, *times])
-    assert times == arrival_times(stream, seed=801) != arrival_times(stream, seed=802)
-    assert gaps.min() >= 0
-    assert gaps.mean() == pytest.approx(0.25, rel=0.1)
-    assert gaps.std() == pytest.approx(0.25, rel=0.1)

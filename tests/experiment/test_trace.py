@@ -257,8 +257,9 @@ def test_a_replay_asks_for_each_row_exactly(tmp_path: Path) -> None:
     assert [len(record.token_times) for record in records] == [6, 2, 9]
 
 
-def test_a_row_that_does_not_fit_is_named_before_any_is_sent(tmp_path: Path) -> None:
-    asked = workload(tmp_path, rows=ROWS.replace("300,2", "30000,2"))
-    with engine() as made, pytest.raises(UsageError, match=r"stream 'readers': .*30000 tokens.*do not fit"):
+@pytest.mark.parametrize(("row", "says"), [("30000,2", "30000 tokens and 2"), ("300,50000", "300 tokens and 50000")])
+def test_a_row_that_does_not_fit_is_named_before_any_is_sent(tmp_path: Path, row: str, says: str) -> None:
+    asked = workload(tmp_path, rows=ROWS.replace("300,2", row))
+    with engine() as made, pytest.raises(UsageError, match=rf"stream 'readers': .*{says} to generate do not fit"):
         run_workload(made, asked)
-    assert (sized(Settings(), asked).context or 0) >= 3 * 30_002
+    assert (sized(Settings(), asked).context or 0) >= 3 * sum(map(int, row.split(",")))
