@@ -16,6 +16,7 @@ from types import TracebackType
 
 from dlfp_edge.clock import Clock
 from dlfp_edge.commit import Committer
+from dlfp_edge.controls import with_control
 from dlfp_edge.delivery import Delivery
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.errors import EngineClosed, RuntimeFailure
@@ -58,7 +59,7 @@ class Engine:
         self.on_step: Callable[[StepRecord], None] | None = None
         self.failure: Exception | None = None
         self.messages: list[str] = []
-        settings = settings or Settings()
+        settings = with_control(settings or Settings())
         self._lanes = open_lanes(runtime, settings, self._say)
         self.placement: Placement = self._lanes.placement
         self.controller_name = f"{self.placement.value}/{self._lanes.background.controller.name}"
@@ -249,6 +250,7 @@ class Engine:
         self._state.owe(now)
         self._admit(now)
         self._state.background_waiting = self._queues.count(Class.BACKGROUND) > 0
+        self._state.queued = sum(self._queues.count(member) for member in Class)
         self._starter.start_steps(now)
 
     def _wait(self) -> None:

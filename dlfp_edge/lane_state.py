@@ -214,7 +214,13 @@ class LaneState:
 
 
 def lane_state(
-    lane: Lane, capabilities: Capabilities, controller: Controller, limits: dict[Class, int], most_tasks: int
+    lane: Lane,
+    capabilities: Capabilities,
+    controller: Controller,
+    limits: dict[Class, int],
+    most_tasks: int,
+    *,
+    prefix_cache: bool = True,
 ) -> LaneState:
     """Wrap a lane just opened."""
     prefill_s = 1 / capabilities.prefill_tokens_per_s if capabilities.prefill_tokens_per_s else None
@@ -223,7 +229,7 @@ def lane_state(
         controller=controller,
         limits=limits,
         cost=Cost(capabilities.decode_s, prefill_s, batched=capabilities.batched),
-        sequences=Sequences(lane, lane.spec.sequences, capabilities),
+        sequences=Sequences(lane, lane.spec.sequences, capabilities, caches=prefix_cache),
         cells=lane.spec.context,
         most_tasks=most_tasks,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dlfp_edge.control import make_chunk_controller, make_controller
+from dlfp_edge.control import controller_names, make_chunk_controller, make_controller
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.errors import UsageError
 from dlfp_edge.lane_state import RESTING_SEQUENCES, LaneState, lane_state
@@ -40,10 +40,11 @@ def open_lanes(runtime: Runtime, settings: Settings, say: Callable[[str], None])
     if settings.single_class and settings.placement is Placement.LANES:
         raise UsageError("single-class mode has nothing to separate: use it with --placement shared")
     if settings.placement is not Placement.SHARED and lanes >= 2 and not settings.single_class:
+        elsewhere = ("auto", *controller_names(Placement.SHARED))
         try:
             return _two(runtime, settings)
         except UsageError as refused:
-            if settings.placement is Placement.LANES or settings.controller not in ("auto", "dlfp"):
+            if settings.placement is Placement.LANES or settings.controller not in elsewhere:
                 raise
             say(f"sharing steps instead of lanes: {refused}")
     return _one(runtime, settings)
@@ -63,16 +64,21 @@ def _two(runtime: Runtime, settings: Settings) -> Lanes:
     cells, rest = lane_cells(settings)
     first = _open(runtime, "foreground", Priority.NORMAL, settings.foreground_sequences, cells, threads_invariant=True)
     try:
-        second = _open(runtime, "background", Priority.LOWEST, settings.background_sequences, rest)
+        priority = Priority.LOWEST if settings.priority else Priority.NORMAL
+        second = _open(runtime, "background", priority, settings.background_sequences, rest)
     except BaseException:
         first.shut()
         raise
-    caps = runtime.capabilities
+    caps, caches = runtime.capabilities, settings.prefix_cache
     counts = (settings.foreground_sequences, settings.background_sequences)
     return Lanes(
         Placement.LANES,
-        lane_state(first, caps, chunk, {Class.FOREGROUND: counts[0], Class.BACKGROUND: 0}, counts[0]),
-        lane_state(second, caps, share, {Class.FOREGROUND: 0, Class.BACKGROUND: counts[1]}, counts[1]),
+        lane_state(
+            first, caps, chunk, {Class.FOREGROUND: counts[0], Class.BACKGROUND: 0}, counts[0], prefix_cache=caches
+        ),
+        lane_state(
+            second, caps, share, {Class.FOREGROUND: 0, Class.BACKGROUND: counts[1]}, counts[1], prefix_cache=caches
+        ),
     )
 
 
@@ -84,7 +90,7 @@ def _one(runtime: Runtime, settings: Settings) -> Lanes:
     limits = {Class.FOREGROUND: settings.foreground_sequences, Class.BACKGROUND: settings.background_sequences}
     if settings.single_class:
         limits = dict.fromkeys(Class, sequences)
-    state = lane_state(lane, runtime.capabilities, controller, limits, sequences)
+    state = lane_state(lane, runtime.capabilities, controller, limits, sequences, prefix_cache=settings.prefix_cache)
     return Lanes(Placement.SHARED, state, state)
 
 

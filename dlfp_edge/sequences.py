@@ -55,10 +55,11 @@ NOTHING = Match()
 
 
 class Sequences:
-    """Sequences 0 to `count` - 1 of a lane."""
+    """Sequences 0 to `count` - 1 of a lane. Without `caches` no prompt starts from what another has computed."""
 
-    def __init__(self, lane: Lane, count: int, capabilities: Capabilities) -> None:
+    def __init__(self, lane: Lane, count: int, capabilities: Capabilities, *, caches: bool = True) -> None:
         self._lane = lane
+        self._caches = caches
         self._free = list(range(count - 1, -1, -1))
         self._rests: list[Rest] = []
         self._fork = capabilities.fork
@@ -73,7 +74,7 @@ class Sequences:
     def match(self, task: Task, running: Iterable[Running]) -> Match:
         """What is there already of a task's prompt. Sequences in flight cannot be shared."""
         best, coming = NOTHING, 0
-        if task.spec.embed:
+        if task.spec.embed or not self._caches:
             return best
         for rest in self._rests:
             length = self._usable(task, rest.tokens, len(rest.tokens))
@@ -127,7 +128,7 @@ class Sequences:
         """
         length = running.computed if self._least_rest <= 1 else min(running.computed, len(running.task.prompt_ids))
         tokens = np.array(running.tokens[:length], np.int32)
-        of_use = running.active and not running.task.spec.embed and length >= SHORTEST
+        of_use = self._caches and running.active and not running.task.spec.embed and length >= SHORTEST
         if not of_use or not self._lane.keeps(running.sequence, length):
             self._free_up(running.sequence)
             return

@@ -22,12 +22,18 @@ class Placement(str, Enum):
 class Settings:
     """How an engine schedules.
 
-    `controller` is a name of `dlfp_edge.control` ("auto" picks the placement's default), `parameters` its named
+    `controller` is a name of `dlfp_edge.controls` ("auto" picks the placement's default), `parameters` its named
     parameters where they differ from the preset. `target_itl_s` is an absolute target for a foreground gap; without it
     the target is `slowdown` x the decode-only time (None: 1.75 in lanes, 3 in shared steps). `context` counts the KV
     cells of all lanes together and `foreground_share` the part of them the foreground lane gets (None: a third);
     `foreground_sequences` and `background_sequences` how many tasks of a class can run at
     once; `queue_limit` how many more of each class may wait.
+
+    The others take parts of the policy away, to see what each is worth; a `controller` may set them (see
+    `dlfp_edge.controls`). With `single_class` all tasks stand in one line and every decode is protected. Without
+    `interrupts` no step is stopped for an arrival, a cancel, a measurement or its bound; without `priority` the
+    background's lane has the priority of the foreground's; without `prefix_cache` every prompt is computed from its
+    first token, and nothing is kept for later ones.
     """
 
     placement: Placement = Placement.AUTO
@@ -42,6 +48,9 @@ class Settings:
     background_sequences: int = 8
     queue_limit: int = 1024
     single_class: bool = False
+    interrupts: bool = True
+    priority: bool = True
+    prefix_cache: bool = True
 
     def __post_init__(self) -> None:
         """Raises UsageError for a number that makes no sense."""

@@ -72,7 +72,7 @@ class Starter:
         solo, lanes = self._state.solo, self._state.lanes
         if not solo.active:
             return
-        watched = (running for running in lanes.foreground.running if running.foreground and not running.ended)
+        watched = (running for running in lanes.foreground.running if self._watched(running) and not running.ended)
         if not any(running.prompt_planned for running in watched):
             solo.stop(now)
         elif self._state.shared or not lanes.background.in_flight:
@@ -206,7 +206,7 @@ class Starter:
             return suspects[:1]
         ready = [running for running in ready if running not in lane.suspects]
         if self._state.settings.single_class:
-            return ready
+            return [running for running in ready if running.foreground or not self._state.held]
         ready.sort(key=lambda running: not running.foreground)
         return ready
 
@@ -222,12 +222,16 @@ class Starter:
                 works.append(work)
         return works
 
+    def _watched(self, running: Running) -> bool:
+        """Whether the task is scheduled as one that somebody watches: in single-class mode all are."""
+        return running.foreground or self._state.settings.single_class
+
     def _is_held(self, running: Running) -> bool:
         """Whether the task is background work that is held."""
         return not running.foreground and (self._state.held or self._state.solo.active)
 
     def _work(self, lane: LaneState, running: Running, now: float) -> Work:
-        foreground = running.foreground or self._state.settings.single_class
+        foreground = self._watched(running)
         decode = running.decoding
         due, ahead = self._due(lane, running, now) if foreground and decode else (True, True)
         return Work(running.sequence, foreground, running.planned, running.remaining, decode, due, ahead)
@@ -251,10 +255,12 @@ class Starter:
         self, lane: LaneState, works: list[Work], decoders: int, target_s: float | None, now: float
     ) -> int | None:
         beside = sum(w.remaining for w in works if not (w.foreground and w.decode))
+        prompts = sum(not w.decode for w in works) + self._state.queued
         most = self._state.caps.prefill_threads if self._state.yields(lane) else self._state.caps.largest_step
         prefill_s = lane.cost.prefill_s
         fits = (target_s - lane.cost.decode_s(decoders)) / prefill_s if target_s is not None and prefill_s else None
-        budget = lane.controller.budget(View(decoders, beside, target_s, most, self._state.caps.tile, fits), now)
+        view = View(decoders, beside, prompts, target_s, most, self._state.caps.tile, fits)
+        budget = lane.controller.budget(view, now)
         self._state.counters.resets = sum(state.controller.resets for state in self._state.lanes.all)
         return budget
 

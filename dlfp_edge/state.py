@@ -14,7 +14,7 @@ from dlfp_edge.lane_state import LaneState
 from dlfp_edge.placement import Lanes
 from dlfp_edge.pressure import Pressure
 from dlfp_edge.running import Running
-from dlfp_edge.runtime import Capabilities
+from dlfp_edge.runtime import Capabilities, Interruptible
 from dlfp_edge.settings import Placement, Settings
 from dlfp_edge.targets import Targets
 from dlfp_edge.task import Class, Finish
@@ -24,9 +24,10 @@ from dlfp_edge.trace import Counters
 class State:
     """Changed by the engine's thread alone.
 
-    `held` says that background work is held on request, `owed` that it shares steps and got less than its floor,
-    `backstops` when the backstop last acted, `background_seen` when background work last existed, `background_progress`
-    when it last advanced.
+    `stoppable` says that the runtime can interrupt a step, `caps.interruptible` how the policy may. `queued` is how
+    many tasks waited when steps were last started. `held` says that background work is held on request, `owed` that it
+    shares steps and got less than its floor, `backstops` when the backstop last acted, `background_seen` when
+    background work last existed, `background_progress` when it last advanced.
     """
 
     def __init__(
@@ -38,6 +39,9 @@ class State:
         delivery: Delivery,
         say: Callable[[str], None],
     ) -> None:
+        self.stoppable = capabilities.interruptible is not Interruptible.NO
+        if not settings.interrupts:
+            capabilities = replace(capabilities, interruptible=Interruptible.NO)  # for all but the end of the engine
         self.caps = capabilities
         self.lanes = lanes
         self.settings = settings
@@ -57,6 +61,7 @@ class State:
         self.held = False
         self.owed = False
         self.background_waiting = False
+        self.queued = 0
         self.background_seen = -inf
         self.background_prompt_tokens = 0
         self.background_progress = 0.0

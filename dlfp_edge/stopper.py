@@ -28,7 +28,7 @@ class Stopper:
     def arrived(self, task: Task, now: float) -> None:
         """A task was queued: background work in its way is interrupted where steps are shared."""
         lane = self._state.lane_of(task.task_class)
-        if task.task_class is not Class.FOREGROUND or not self._state.classes_share:
+        if task.task_class is not Class.FOREGROUND or not self._state.shared:
             return
         if not self._can_start(lane, task):
             return
@@ -41,7 +41,11 @@ class Stopper:
 
     def _can_start(self, lane: LaneState, task: Task) -> bool:
         """Whether the task runs already (who submits on a timer is let in first), or could where steps ended now."""
-        if task.record.started is not None or not isinstance(lane.place(task), Refusal):
+        if task.record.started is not None:
+            return True
+        if not self._state.classes_share:
+            return not self._state.queued and not isinstance(lane.place(task), Refusal)
+        if not isinstance(lane.place(task), Refusal):
             return True
         return not self._state.owed and self._state.pressure.make_way(lane, task)
 
@@ -61,7 +65,7 @@ class Stopper:
         """Stop every step: the engine is closing."""
         for lane in self._state.lanes.all:
             for flight in lane.in_flight:
-                self._interrupt(lane, flight, now)
+                self._stop(lane, flight, now)
 
     def begin_hold(self, now: float) -> None:
         """Stop the background's step where a hold to measure has waited too long for its end."""
@@ -135,7 +139,10 @@ class Stopper:
         return True
 
     def _interrupt(self, lane: LaneState, flight: Flight, now: float) -> bool:
-        if self._state.caps.interruptible is Interruptible.NO or flight.interrupted_at is not None:
+        return self._state.caps.interruptible is not Interruptible.NO and self._stop(lane, flight, now)
+
+    def _stop(self, lane: LaneState, flight: Flight, now: float) -> bool:
+        if not self._state.stoppable or flight.interrupted_at is not None:
             return False
         flight.interrupted_at = now
         _log.debug("step %d of the %s lane is told to stop", flight.handle, lane.name)

@@ -199,6 +199,7 @@ def build_settings(
 ) -> Settings:
     """The engine's settings from the options as they were typed, refused before any model is loaded."""
     from dlfp_edge.control import suitable_placement
+    from dlfp_edge.controls import with_control
 
     chosen, law = parse_setting(setting)
     if setting != "auto" and (placement is not None or controller is not None):
@@ -212,7 +213,7 @@ def build_settings(
     if slowdown is not None and not 1 < slowdown <= 1e6:
         raise UsageError(f"--slowdown: {slowdown:g} is no number above 1 (2 allows gaps twice as long as alone)")
     values = parse_parameters(parameters)
-    return Settings(
+    settings = Settings(
         placement=suitable_placement(chosen, law, preset, values),
         controller=law,
         preset=preset,
@@ -221,3 +222,4 @@ def build_settings(
         slowdown=slowdown,
         context=at_least_one(context, "--ctx"),
     )
+    return with_control(settings)

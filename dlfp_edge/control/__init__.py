@@ -1,7 +1,7 @@
-"""Controllers by name.
+"""Controllers by name: the laws, and those that the names in `dlfp_edge.controls` stand for.
 
-In shared steps: `unlimited`, `fixed:N`, `dlfp` (preset `edge` or `a100`), `dlfp-bounded`, `dlfp-cadence`.
-In lanes: `static`, `dlfp`.
+In shared steps: `unlimited`, `fixed:N`, `dlfp` (preset `edge` or `a100`), `dlfp-bounded`, `dlfp-cadence`, `stall-cap`,
+`tick`, `pressure`. In lanes: `static`, `dlfp`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from dlfp_edge.control.constant import Fixed, Static, Unlimited
 from dlfp_edge.control.edge import Edge
 from dlfp_edge.control.paper import Cadence, Paper
 from dlfp_edge.control.port import Controller, Observation, Update, View
+from dlfp_edge.control.pressure import PrefillPressure
 from dlfp_edge.control.share import Share
+from dlfp_edge.control.stall_cap import StallCap
+from dlfp_edge.control.tick import Tick
+from dlfp_edge.controls import CONTROLS, find_control
 from dlfp_edge.errors import UsageError, hint
 from dlfp_edge.settings import Placement
 
@@ -33,24 +37,23 @@ __all__ = [
 
 MAX_CHANGE = 0.25
 
-_CHUNK: dict[tuple[str, str], Callable[..., Controller]] = {
-    ("unlimited", "edge"): Unlimited,
-    ("dlfp", "edge"): Edge,
-    ("dlfp-bounded", "edge"): partial(Edge, "dlfp-bounded", max_change=MAX_CHANGE),
-    ("unlimited", "a100"): Unlimited,
-    ("dlfp", "a100"): Paper,
-    ("dlfp-bounded", "a100"): partial(Paper, "dlfp-bounded", max_change=MAX_CHANGE),
-    ("dlfp-cadence", "edge"): Cadence,
-    ("dlfp-cadence", "a100"): Cadence,
+_EITHER: dict[str, Callable[..., Controller]] = {
+    "unlimited": Unlimited,
+    "dlfp-cadence": Cadence,
+    "stall-cap": StallCap,
+    "tick": Tick,
+    "pressure": PrefillPressure,
+}
+_CHUNK: dict[str, dict[str, Callable[..., Controller]]] = {
+    "edge": {**_EITHER, "dlfp": Edge, "dlfp-bounded": partial(Edge, max_change=MAX_CHANGE)},
+    "a100": {**_EITHER, "dlfp": Paper, "dlfp-bounded": partial(Paper, max_change=MAX_CHANGE)},
 }
 _LANES: dict[str, Callable[..., Controller]] = {"static": Static, "dlfp": Share}
 
 
 def controller_names(placement: Placement) -> list[str]:
     """The controllers that fit a placement, as people write them."""
-    if placement is Placement.LANES:
-        return sorted(_LANES)
-    return sorted({name for name, _ in _CHUNK} | {"fixed:N"})
+    return sorted(control.name for control in CONTROLS if control.placement is placement)
 
 
 def make_chunk_controller(name: str, preset: str = "edge", parameters: Mapping[str, float] | None = None) -> Controller:
@@ -59,11 +62,9 @@ def make_chunk_controller(name: str, preset: str = "edge", parameters: Mapping[s
         name = "dlfp"
     if name.startswith("fixed:"):
         return Fixed(_fixed_tokens(name))
-    if preset not in ("edge", "a100"):
+    if preset not in _CHUNK:
         raise UsageError(f"unknown preset '{preset}': presets are edge and a100")
-    if (name, preset) not in _CHUNK:
-        raise UsageError(_unknown(name, Placement.SHARED))
-    return _build(_CHUNK[name, preset], name, parameters or {})
+    return _build(_CHUNK[preset][_law(Placement.SHARED, name)], name, parameters or {})
 
 
 def make_controller(
@@ -74,11 +75,10 @@ def make_controller(
         return make_chunk_controller(name, preset, parameters)
     if name == "auto":
         name = "dlfp"
-    if name not in _LANES:
-        raise UsageError(_unknown(name, placement))
+    law = _law(placement, name)
     if preset != "edge":
         raise UsageError(f"preset '{preset}' caps tokens, which lanes do not share: use --placement shared with it")
-    return _build(_LANES[name], name, parameters or {})
+    return _build(_LANES[law], name, parameters or {})
 
 
 def suitable_placement(
@@ -94,23 +94,37 @@ def suitable_placement(
     return placement
 
 
+def _law(placement: Placement, name: str) -> str:
+    control = find_control(placement, name)
+    if control is None:
+        raise UsageError(_unknown(name, placement))
+    return control.law
+
+
 def _build(factory: Callable[..., Controller], name: str, parameters: Mapping[str, float]) -> Controller:
-    known = [key for key in _parameter_names(factory) if key not in ("name", "resets", "state", "steered")]
+    known = _parameters(factory)
     for key in parameters:
         if key not in known:
             raise UsageError(f"controller '{name}' has no parameter '{key}': {hint(key, known, 'it has')}")
         if not (math.isfinite(parameters[key]) and parameters[key] > 0):
             raise UsageError(f"{key}={parameters[key]:g} for controller '{name}': it must be a number above 0")
-    lowest, highest = parameters.get("c_min"), parameters.get("c_max")
-    if lowest is not None and highest is not None and lowest > highest:
-        raise UsageError(f"c_min={lowest:g} is above c_max={highest:g} for controller '{name}': swap them")
-    return factory(**parameters)
+    bounds = {key: parameters.get(key, known[key]) for key in ("c_min", "c_max") if key in known}
+    if bounds and bounds["c_min"] > bounds["c_max"]:
+        mend = "swap them" if all(key in parameters for key in bounds) else "set both"
+        raise UsageError(
+            f"c_min={bounds['c_min']:g} is above c_max={bounds['c_max']:g} for controller '{name}': {mend}"
+        )
+    controller = factory(**parameters)
+    controller.name = name
+    return controller
 
 
-def _parameter_names(factory: Callable[..., Any]) -> list[str]:
+def _parameters(factory: Callable[..., Any]) -> dict[str, Any]:
+    """The parameters of a law that people may set, with their values where they do not."""
     if factory is Cadence:
         factory = Paper
-    return [p.name for p in inspect.signature(factory).parameters.values()]
+    named = inspect.signature(factory).parameters.values()
+    return {p.name: p.default for p in named if p.name not in ("name", "resets", "state", "steered")}
 
 
 def _fixed_tokens(name: str) -> int:

@@ -59,7 +59,6 @@ class Edge:
 
     def __init__(
         self,
-        name: str = "dlfp",
         *,
         T: float | None = None,
         c_initial: float | None = None,
@@ -68,7 +67,7 @@ class Edge:
         growth: float = GROWTH,
         max_change: float | None = None,
     ) -> None:
-        self.name = name
+        self.name = "dlfp"
         self.resets = 0
         self.steered = True
         self._target_s, self._min, self._max = T, c_min, c_max

@@ -33,7 +33,6 @@ class Paper:
 
     def __init__(
         self,
-        name: str = "dlfp",
         *,
         T: float = 0.080,
         c_initial: float = 3072,
@@ -41,7 +40,7 @@ class Paper:
         c_max: float = 6144,
         max_change: float | None = None,
     ) -> None:
-        self.name = name
+        self.name = "dlfp"
         self.resets = 0
         self.steered = False
         self._target_s, self._initial, self._min, self._max = T, c_initial, c_min, c_max
@@ -79,7 +78,8 @@ class Cadence(Paper):
     """
 
     def __init__(self, **parameters: float) -> None:
-        super().__init__("dlfp-cadence", **parameters)
+        super().__init__(**parameters)
+        self.name = "dlfp-cadence"
 
     def observe(self, observation: Observation) -> Update:
         if observation.interval_s is None:

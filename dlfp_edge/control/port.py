@@ -10,7 +10,8 @@ from typing import Protocol
 class View:
     """A lane before a step is planned.
 
-    `decoders` are protected decodes the step will hold and `prefills` the tokens that could run beside them; `target_s`
+    `decoders` are protected decodes the step will hold, `prefills` the tokens that could run beside them and `prompts`
+    how many prompts are not yet computed, in this lane or in the queue; `target_s`
     the longest gap a stream should see (None while no decode has been measured), `most` the actuator's upper end
     (tokens of the largest step, or threads) and `tile` the runtime's kernel tile in tokens. `fits` are the prefill
     tokens predicted to fit the target beside the decodes, None where steps cannot be predicted.
@@ -18,6 +19,7 @@ class View:
 
     decoders: int
     prefills: int
+    prompts: int
     target_s: float | None
     most: int
     tile: int

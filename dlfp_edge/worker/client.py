@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from dlfp_edge.clock import Clock, SystemClock
+from dlfp_edge.controls import with_control
 from dlfp_edge.errors import DlfpError, RuntimeFailure
 from dlfp_edge.given import check_arrival, check_not_in, check_process
 from dlfp_edge.handle import Task
@@ -77,7 +78,7 @@ class WorkerEngine:
         """As the worker that is up, or was last, describes it."""
         self.placement: Placement
         self.controller_name: str
-        settings = settings or Settings()
+        settings = with_control(settings or Settings())
         self._process = os.getpid()
         self._notes = Notes()
         self.messages: list[str] = self._notes.messages

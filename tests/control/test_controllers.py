@@ -19,8 +19,9 @@ def view(
     most: int = 8192,
     tile: int = 16,
     fits: float | None = None,
+    prompts: int = 1,
 ) -> View:
-    return View(decoders=decoders, prefills=4096, target_s=target_s, most=most, tile=tile, fits=fits)
+    return View(decoders, 4096, prompts, target_s, most, tile, fits)
 
 
 def step(gap_s: float, budget: int, used: int | None = None, target_s: float | None = None) -> Observation:

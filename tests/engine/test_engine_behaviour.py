@@ -209,8 +209,8 @@ def test_whoever_is_submitted_in_the_engine_thread_does_not_wait_for_a_backgroun
     engine.close()
 
 
-def test_single_class_mode_interrupts_nobody_and_keeps_arrival_order() -> None:
-    engine = engine_on("batched", "unlimited", single_class=True)
+def test_first_come_first_served_interrupts_nobody_and_keeps_arrival_order() -> None:
+    engine = engine_on("batched", "fcfs")
     document = engine.submit(spec(2000, Class.BACKGROUND))
     engine.call_at(0.3, lambda: engine.submit(spec(16)) and None)
     engine.run_until(lambda: False)
