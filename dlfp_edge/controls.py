@@ -137,6 +137,11 @@ CONTROLS: tuple[Control, ...] = (
 )
 
 
+def controller_names(placement: Placement) -> list[str]:
+    """The names that go with a placement, as people write them."""
+    return [control.name for control in CONTROLS if control.placement is placement]
+
+
 def find_control(placement: Placement, name: str) -> Control | None:
     """The control of a placement, for `auto` the lanes' before the one for shared steps; None where there is none."""
     name = "fixed:N" if name.startswith("fixed:") else "dlfp" if name == "auto" else name

@@ -60,7 +60,7 @@ def describe(
 
     Try it:  [cyan]dlfp-edge run[/cyan]
 
-    See a setting without protection:  [cyan]dlfp-edge run --setting shared/unlimited[/cyan]
+    See a setting without protection:  [cyan]dlfp-edge run --setting shared/fcfs[/cyan]
 
     Your own work:  [cyan]dlfp-edge run --foreground "A good breakfast starts with" --background notes/[/cyan]
     """

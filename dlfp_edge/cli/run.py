@@ -16,6 +16,8 @@ from dlfp_edge.cli.interrupt import stops_on_interrupt
 from dlfp_edge.cli.live import Scene, choose_view, spinner
 from dlfp_edge.cli.output import note, print_json
 from dlfp_edge.cli.transcript import Transcript
+from dlfp_edge.controls import controller_names
+from dlfp_edge.settings import Placement
 from dlfp_edge.task import Finish
 
 if TYPE_CHECKING:
@@ -135,7 +137,8 @@ def run(
     controller: Annotated[
         str | None,
         typer.Option(
-            help="lanes: static, dlfp. shared: unlimited, fixed:N, dlfp, dlfp-bounded, dlfp-cadence.",
+            help=f"lanes: {', '.join(controller_names(Placement.LANES))}. "
+            f"shared: {', '.join(controller_names(Placement.SHARED))}.",
             rich_help_panel=_SCHEDULING,
         ),
     ] = None,
@@ -187,7 +190,7 @@ def run(
 
     [cyan]dlfp-edge run[/cyan]
 
-    [cyan]dlfp-edge run --setting shared/unlimited[/cyan]   (what a server without protection does)
+    [cyan]dlfp-edge run --setting shared/fcfs[/cyan]   (what a server without protection does)
 
     [cyan]dlfp-edge run --foreground "A good breakfast starts with" --background notes/[/cyan]
 

@@ -20,7 +20,7 @@ from dlfp_edge.control.pressure import PrefillPressure
 from dlfp_edge.control.share import Share
 from dlfp_edge.control.stall_cap import StallCap
 from dlfp_edge.control.tick import Tick
-from dlfp_edge.controls import CONTROLS, find_control
+from dlfp_edge.controls import controller_names, find_control
 from dlfp_edge.errors import UsageError, hint
 from dlfp_edge.settings import Placement
 
@@ -49,11 +49,6 @@ _CHUNK: dict[str, dict[str, Callable[..., Controller]]] = {
     "a100": {**_EITHER, "dlfp": Paper, "dlfp-bounded": partial(Paper, max_change=MAX_CHANGE)},
 }
 _LANES: dict[str, Callable[..., Controller]] = {"static": Static, "dlfp": Share}
-
-
-def controller_names(placement: Placement) -> list[str]:
-    """The controllers that fit a placement, as people write them."""
-    return sorted(control.name for control in CONTROLS if control.placement is placement)
 
 
 def make_chunk_controller(name: str, preset: str = "edge", parameters: Mapping[str, float] | None = None) -> Controller:

@@ -12,4 +12,4 @@ def token_s(observation: Observation, least: float) -> float | None:
     """
     if observation.gap_s <= 0 or observation.used < max(1, min(least, observation.budget)):
         return None
-    return observation.gap_s / observation.used
+    return observation.gap_s / observation.used or None

@@ -46,6 +46,6 @@ class StallCap:
         if 1 / each_s <= self._best_per_s:
             return Update(self._cap, changed=False, reason="not the best rate")
         self._best_per_s = 1 / each_s
-        tokens = self._stall_s * self._best_per_s
+        tokens = min(self._stall_s * self._best_per_s, self._max)
         before, self._cap = self._cap, clamp(tokens - tokens % GRID, self._min, self._max)
         return Update(self._cap, changed=self._cap != before, reason=None if self._cap != before else "same cap")
