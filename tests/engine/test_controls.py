@@ -173,14 +173,40 @@ def test_where_there_are_no_classes_who_comes_first_starts_first(name: str) -> N
     engine.close()
 
 
-def test_where_there_are_no_classes_an_arrival_interrupts_only_for_a_place() -> None:
-    engine = engine_on("shared/interruption-only", foreground_sequences=1, background_sequences=1)
+@pytest.mark.parametrize(
+    ("name", "times"), [("interruption-only", 1), ("unlimited", 1), ("classes-only", 0), ("fcfs", 0)]
+)
+def test_an_arrival_interrupts_documents_where_the_setting_lets_it(name: str, times: int) -> None:
+    engine = engine_on(f"shared/{name}")
+    engine.submit(task(1, 3000, Class.BACKGROUND))
+    engine.call_at(1.0, lambda: engine.submit(task(5, 10)) and None)
+    engine.run_until(lambda: False)
+    assert engine.counters.preemptions == times
+    engine.close()
+
+
+def test_where_there_are_no_classes_who_stands_behind_another_interrupts_nobody() -> None:
+    engine = engine_on("shared/interruption-only", context=4000)
     for n in range(2):
         engine.submit(task(n, 3000, Class.BACKGROUND))
     engine.call_at(1.0, lambda: engine.submit(task(5, 10)) and None)
     engine.run_until(lambda: False)
     assert engine.counters.preemptions == 0
     engine.close()
+
+
+def test_prompts_that_wait_for_a_place_are_pressure_too() -> None:
+    engine, steps = engine_on("shared/pressure", foreground_sequences=1, background_sequences=1), list[StepRecord]()
+    engine.on_step = steps.append
+    engine.submit(task(1, 20, output=100))
+    engine.run_until(lambda: bool(steps))
+    for n in (2, 3):
+        engine.submit(task(n, 3000, Class.BACKGROUND))
+    engine.run_until(lambda: False)
+    engine.close()
+    protected = [step for step in steps if step.protected and any(s.kind == "prefill" for s in step.segments)]
+    assert protected[0].budget == 1279, "one is read in and one waits"
+    assert protected[-1].budget == 16383, "the last one is alone"
 
 
 def test_a_hold_keeps_documents_still_where_there_are_no_classes() -> None:
