@@ -23,7 +23,7 @@ from dlfp_edge.handle import Task
 from dlfp_edge.model_reference import local_model
 from dlfp_edge.plugins import detect_device, load, runtime_provider
 from dlfp_edge.runtime import LoadOptions, Sampling, Tokenizer, check_sampling
-from dlfp_edge.settings import Placement, Settings, parse_setting
+from dlfp_edge.settings import Placement, Settings, parse_controller, parse_setting
 from dlfp_edge.task import Class, OnFinish, OnToken, TaskSpec
 from dlfp_edge.trace import Snapshot
 
@@ -203,13 +203,15 @@ def open_engine(
     """Load a model (None: the embedded demo model) and start an engine on it.
 
     `model` is a file, or `hf:owner/repo[@revision][:file]`, which is fetched unless it is here. `setting` is "auto" or
-    "placement/controller"; `context` counts the KV cells of all lanes; `runtime_options` are the runtime's own, by
-    name. `isolated` puts model and engine into a process of their own, which is started again when it dies (see
-    `dlfp_edge.worker.WorkerEngine`); the address of a worker that listens, such as "unix:PATH", uses that one. Raises
-    UsageError with one line that names what is wrong, FetchError where the model cannot be fetched.
+    "placement/controller", with parameters after it: "shared/dlfp:c_min=16"; `context` counts the KV cells of all
+    lanes; `runtime_options` are the runtime's own, by name. `isolated` puts model and engine into a process of their
+    own, which is started again when it dies (see `dlfp_edge.worker.WorkerEngine`); the address of a worker that
+    listens, such as "unix:PATH", uses that one. Raises UsageError with one line that names what is wrong, FetchError
+    where the model cannot be fetched.
     """
     placement, controller = parse_setting(setting)
-    placement = suitable_placement(placement, controller)  # a wrong name is said before a model is loaded
+    controller, parameters = parse_controller(controller)
+    placement = suitable_placement(placement, controller, parameters=parameters)  # said before a model is loaded
     topology = detect_device().cpu()
     options = LoadOptions(
         model=None if model is None else local_model(model, runtime_provider(runtime)),
@@ -222,6 +224,7 @@ def open_engine(
     settings = Settings(
         placement=placement,
         controller=controller,
+        parameters=parameters,
         context=context,
         slowdown=slowdown,
         target_itl_s=target_itl_s,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -66,6 +66,29 @@ class Settings:
             check_number("foreground_share", self.foreground_share, 0.0001, 0.9999)
         for name in ("foreground_sequences", "background_sequences", "queue_limit"):
             check_number(name, getattr(self, name), 1, 2**31, whole=True)
+
+
+def parse_controller(text: str) -> tuple[str, dict[str, float]]:
+    """Split a controller as people write it, such as `stall-cap:T=0.08:c_min=16`, into its name and its parameters.
+
+    Raises UsageError for a part that is not NAME=VALUE; `fixed:32` is a name.
+    """
+    name, *pairs = text.split(":") if "=" in text else [text]
+    return name, parse_parameters(pairs, f"controller '{text}'")
+
+
+def parse_parameters(pairs: Iterable[str], where: str) -> dict[str, float]:
+    """Controller parameters from NAME=VALUE pairs. Raises UsageError that begins with `where`."""
+    parameters: dict[str, float] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise UsageError(f"{where}: '{pair}' is not NAME=VALUE, for example c_min=16")
+        try:
+            parameters[name.strip()] = float(value)
+        except ValueError:
+            raise UsageError(f"{where}: the value of '{name}' must be a number, not '{value}'") from None
+    return parameters
 
 
 def parse_setting(text: str) -> tuple[Placement, str]:

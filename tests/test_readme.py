@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dlfp_edge.controls import CONTROLS
 from dlfp_edge.experiment.workload import load_workload
 
 README = Path(__file__).parent.parent / "README.md"
@@ -52,3 +53,12 @@ def test_workload_example_loads(tmp_path: Path) -> None:
 def test_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8")):
         assert (README.parent / target).exists(), target
+
+
+def test_every_setting_is_explained() -> None:
+    laws = (README.parent / "docs" / "controllers.md").read_text(encoding="utf-8")
+    for control in CONTROLS:
+        assert f"`{control.setting}`" in README.read_text(encoding="utf-8")
+        assert f"`{control.name}`" in laws or f"`{control.setting}`" in laws
+        assert control.what
+        assert control.source

@@ -16,7 +16,7 @@ import typer
 from dlfp_edge.errors import UsageError, hint
 from dlfp_edge.given import check_text
 from dlfp_edge.model_reference import parse_model
-from dlfp_edge.settings import Settings, parse_setting
+from dlfp_edge.settings import Settings, parse_controller, parse_parameters, parse_setting
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _QUANTITY = re.compile(r"([0-9]*\.?[0-9]+)\s*([a-z]*)")
@@ -55,20 +55,6 @@ def parse_positive(text: str, option: str, hint: str = "a number above zero") ->
         wrong = "must be above zero" if math.isfinite(value) else f"is not {hint}"
         raise UsageError(f"{option}: '{text}' {wrong}")
     return value
-
-
-def parse_parameters(pairs: Iterable[str]) -> dict[str, float]:
-    """Controller parameters from NAME=VALUE pairs."""
-    parameters: dict[str, float] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not (name and equals):
-            raise UsageError(f"--set: '{pair}' is not NAME=VALUE, for example c_min=16")
-        try:
-            parameters[name.strip()] = float(value)
-        except ValueError:
-            raise UsageError(f"--set: the value of '{name}' must be a number, not '{value}'") from None
-    return parameters
 
 
 def parse_options(pairs: Iterable[str] | None) -> dict[str, str]:
@@ -208,11 +194,12 @@ def build_settings(
         chosen, law = parse_setting(placement)
     if controller is not None:
         law = controller
+    law, values = parse_controller(law)
+    values.update(parse_parameters(parameters, "--set"))
     if preset not in _PRESETS:
         raise nearest(preset, _PRESETS, "preset")
     if slowdown is not None and not 1 < slowdown <= 1e6:
         raise UsageError(f"--slowdown: {slowdown:g} is no number above 1 (2 allows gaps twice as long as alone)")
-    values = parse_parameters(parameters)
     settings = Settings(
         placement=suitable_placement(chosen, law, preset, values),
         controller=law,

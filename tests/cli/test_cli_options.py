@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dlfp_edge.cli.options import parse_duration, parse_pace
+from dlfp_edge.cli.options import build_settings, parse_duration, parse_pace
 from dlfp_edge.cli.output import cell, to_json
 from dlfp_edge.errors import UsageError
+from dlfp_edge.settings import Placement, Settings
 
 
 @pytest.mark.parametrize(
@@ -48,3 +49,24 @@ def test_json_is_strict() -> None:
 )
 def test_cells(value: object, text: str) -> None:
     assert cell(value) == text
+
+
+def settings(setting: str, *parameters: str, controller: str | None = None) -> Settings:
+    return build_settings(setting, None, controller, "edge", parameters, None, None, None)
+
+
+def test_a_setting_by_name_is_all_that_it_stands_for() -> None:
+    fcfs = settings("shared/fcfs")
+    assert (fcfs.placement, fcfs.controller) == (Placement.SHARED, "fcfs")
+    assert (fcfs.single_class, fcfs.interrupts, fcfs.priority, fcfs.prefix_cache) == (True, False, True, True)
+    assert settings("auto", controller="fcfs") == fcfs, "which only shared steps have"
+    assert not settings("lanes/no-priority").priority
+    assert not settings("auto", controller="no-prefix-cache").prefix_cache
+    assert settings("auto", controller="no-prefix-cache").placement is Placement.AUTO
+
+
+def test_parameters_stand_after_a_name_or_by_themselves() -> None:
+    assert settings("shared/stall-cap:T=0.08:c_min=16").parameters == {"T": 0.08, "c_min": 16}
+    assert settings("shared/stall-cap:T=0.08", "T=0.1").parameters == {"T": 0.1}
+    assert settings("shared/fixed:32").parameters == {}
+    assert settings("auto", controller="tick:T=1").controller == "tick"
