@@ -43,11 +43,10 @@ class Stopper:
         """Whether the task runs already (who submits on a timer is let in first), or could where steps ended now."""
         if task.record.started is not None:
             return True
+        fits = not isinstance(lane.place(task), Refusal)
         if not self._state.classes_share:
-            return not self._state.queued and not isinstance(lane.place(task), Refusal)
-        if not isinstance(lane.place(task), Refusal):
-            return True
-        return not self._state.owed and self._state.pressure.make_way(lane, task)
+            return fits and not self._state.queued
+        return fits or (not self._state.owed and self._state.pressure.make_way(lane, task))
 
     def end(self, task: Task, finish: Finish, now: float, error: str | None) -> None:
         """End a running task from outside; the step that holds it is stopped where that saves time."""
