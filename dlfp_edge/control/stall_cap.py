@@ -7,8 +7,9 @@ Published in jundot/omlx, pull request 2633 (2026), with T = 500 ms, 512 tokens 
 decodes would otherwise shrink the cap that they are then measured at.
 
 What differs here: oMLX runs a chunk and the decodes one after the other, and times the chunk alone. Here they share a
-step, and the rate counts the whole of it, so that the stall with the decode in it is what stays below T. oMLX also
-makes prefill wait after a chunk until decodes have had half of its time again; in shared steps each has a decode.
+step, and the rate counts the whole of it, so that the stall with the decode in it is what stays below T. Where c_min is
+set below 64, as slow devices need it, the cap is in multiples of that: coarser ones would leave nothing to choose. oMLX
+also makes prefill wait after a chunk until decodes have had half of its time again; in shared steps each has a decode.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class StallCap:
     def __init__(self, *, T: float = 0.5, c_initial: float = 512, c_min: float = 256, c_max: float = 2048) -> None:
         self.name = "stall-cap"
         self._stall_s, self._min, self._max = T, c_min, c_max
+        self._grid = min(GRID, c_min)
         self._best_per_s = 0.0
         self._cap = clamp(c_initial, c_min, c_max)
 
@@ -47,5 +49,5 @@ class StallCap:
             return Update(self._cap, changed=False, reason="not the best rate")
         self._best_per_s = 1 / each_s
         tokens = min(self._stall_s * self._best_per_s, self._max)
-        before, self._cap = self._cap, clamp(tokens - tokens % GRID, self._min, self._max)
+        before, self._cap = self._cap, clamp(tokens - tokens % self._grid, self._min, self._max)
         return Update(self._cap, changed=self._cap != before, reason=None if self._cap != before else "same cap")

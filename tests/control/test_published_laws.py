@@ -36,7 +36,7 @@ def test_the_stall_cap_has_a_floor_on_slow_devices() -> None:
     assert law.budget(view(), 0.0) == 256
     tuned = make_chunk_controller("stall-cap", parameters={"T": 0.08, "c_min": 16})
     tuned.observe(step(0.512, 512))
-    assert tuned.budget(view(), 0.0) == 64
+    assert tuned.budget(view(), 0.0) == 80, "a grid of 64 would leave nothing to choose"
 
 
 def test_the_stall_cap_learns_nothing_from_the_end_of_a_prompt() -> None:
