@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from dlfp_edge.model_reference import HubModel
-from dlfp_edge.runtime import LaneSpec, LoadOptions, Runtime, Tell
+from dlfp_edge.runtime import LaneSpec, LoadOptions, Runtime, Tell, Tokenizer
 
 
 class LlamaCppProvider:
@@ -50,6 +51,19 @@ class LlamaCppProvider:
         from .inspection import expected_resident
 
         return expected_resident(options, lanes, filled)
+
+    @contextmanager
+    def tokenizer(self, model: Path) -> Iterator[Tokenizer]:
+        """The tokenizer of a GGUF file, whose weights stay where they are. Raises UsageError as `load`."""
+        from .model import Model
+        from .model_files import read_model_files
+        from .tokens import LlamaTokenizer
+
+        with (
+            closing(Model(read_model_files(model), exact=False, gpu_layers=0, vocab_only=True)) as loaded,
+            closing(LlamaTokenizer(loaded.vocab, str(model))) as tokenizer,
+        ):
+            yield tokenizer
 
     def default_model(self) -> Path:
         """The small model of the `demo` extra, put together on first use. Raises MissingExtra."""

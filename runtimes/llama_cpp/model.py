@@ -74,14 +74,14 @@ def _remove_stale(target: Path) -> None:
 
 
 class Model:
-    """Loaded weights. `vocab` is llama.cpp's handle on the vocabulary."""
+    """Loaded weights, or their vocabulary alone. `vocab` is llama.cpp's handle on that."""
 
-    def __init__(self, files: ModelFiles, exact: bool, gpu_layers: int) -> None:
+    def __init__(self, files: ModelFiles, exact: bool, gpu_layers: int, *, vocab_only: bool = False) -> None:
         self._api = library()
         self.files = files
         self.path = files.first
         self.header: GgufHeader = files.header
-        self.pointer = self._load(exact, gpu_layers)
+        self.pointer = self._load(exact, gpu_layers, vocab_only)
         self.vocab = self._api.llama_model_get_vocab(self.pointer)
         self.trained_context: int = self._api.llama_model_n_ctx_train(self.pointer)
 
@@ -124,8 +124,9 @@ class Model:
         name = self._api.llama_ftype_name(self._api.llama_model_ftype(self.pointer))
         return name.decode() if name else "unknown"
 
-    def _load(self, exact: bool, gpu_layers: int) -> Any:
+    def _load(self, exact: bool, gpu_layers: int, vocab_only: bool) -> Any:
         params = self._api.llama_model_default_params()
+        params.vocab_only = vocab_only
         params.n_gpu_layers = gpu_layers
         params.use_extra_bufts = not exact
         path = os.fsencode(self.path)

@@ -12,10 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from dlfp_edge.errors import MissingExtra, RuntimeFailure, UsageError
+from dlfp_edge.errors import MissingExtra, UsageError, hint
 from dlfp_edge.experiment.peers.server import ServerProcess, free_port
 from dlfp_edge.given import check_number
 from dlfp_edge.task import Class
+
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class PeerSpec:
             check_number(f"the peer's {name}", getattr(self, name), 1, 1e9, whole=True)
         if self.decode_threads is not None:
             check_number("the peer's decode_threads", self.decode_threads, 1, 1e9, whole=True)
+        if self.kv_type not in KV_TYPES:
+            raise UsageError(f"llama-server has no KV type '{self.kv_type}': {hint(self.kv_type, KV_TYPES)}")
 
 
 class Peer:
@@ -148,6 +152,3 @@ def _describe(server: ServerProcess) -> dict[str, Any]:
     threads = server.threads()
     ranks = sorted({f"{thread['policy']} nice {thread['nice']}" for thread in threads})
     return {"url": server.url, "pid": server.pid, "threads": len(threads), "priorities": ranks}
-
-
-__all__ = ["Peer", "PeerSpec", "RuntimeFailure", "start_peer"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -119,14 +121,16 @@ class ServerProcess:
         raise RuntimeFailure(self._words(f"did not answer in {START_S:g} s"))
 
     def _words(self, what: str) -> str:
-        """What went wrong, with the last line the server said that names an error, or the last of all."""
+        """What went wrong, with the first line in which the server complains, or the last of all."""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             self._process.wait(1.0 if "ended" in what else 0.0)
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _TAIL_BYTES))
         lines = [line.strip() for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
-        telling = next((line for line in reversed(lines) if "error" in line.lower()), lines[-1] if lines else "nothing")
-        return f"{self.name} {what}; the last it said: {telling[:300]}"
+        telling = next((line for line in lines if _COMPLAINT.search(line)), lines[-1] if lines else "nothing")
+        return f"{self.name} {what}; it said: {telling[:300]}"
 
+
+_COMPLAINT = re.compile(r" E |error", re.IGNORECASE)
 
 _POLICIES = {
     getattr(os, name): name
@@ -138,8 +142,6 @@ _POLICIES = {
 def _open_log(path: Path | None) -> IO[bytes]:
     """The server's log, or a file without a name that goes with it."""
     if path is None:
-        import tempfile
-
         return tempfile.TemporaryFile()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,10 @@ def main(settings: dict[str, Any]) -> None:
     params.cache_ram_mib = 0
     params.n_ctx_checkpoints = 0
     params.fit_params = False
-    server = xllamacpp.Server(params)
+    try:
+        server = xllamacpp.Server(params)
+    except RuntimeError:  # its log says why
+        sys.exit(1)
     print(server.listening_address, flush=True)
     sys.stdin.read()
 
