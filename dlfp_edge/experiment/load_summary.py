@@ -67,7 +67,7 @@ class LoadSummary(_Part):
     stopped: bool
     classes: dict[str, ClassLoad]
     clock_difference_ms: Distribution = Field(
-        description="how far a token's time since the first differs between client and server"
+        description="how much later the client had a token than the server, the one that came fastest aside"
     )
     errors: list[str] = Field(description="why requests failed, each reason once")
     notes: list[str]
@@ -104,14 +104,16 @@ def summarize(
 
 
 def clock_differences_s(record: TaskRecord) -> list[float]:
-    """For each token since the first: how far its time since then differs between client and server."""
+    """How much later than by the server's own clock the client had each token.
+
+    The two clocks have no start in common: the token that came fastest is taken to have come at once.
+    """
     if not isinstance(record, RemoteRecord) or len(record.engine_token_s) != len(record.token_times):
         return []
     if record.merged_events or not record.token_times:
         return []
-    first, engine_first = record.token_times[0], record.engine_token_s[0]
-    pairs = zip(record.token_times[1:], record.engine_token_s[1:], strict=True)
-    return [abs((seen - first) - (said - engine_first)) for seen, said in pairs]
+    apart = [seen - said for seen, said in zip(record.token_times, record.engine_token_s, strict=True)]
+    return [each - min(apart) for each in apart]
 
 
 def _class(load: Load, task_class: Class) -> ClassLoad:
