@@ -26,6 +26,7 @@ HEAVY = {
     "llama_cpp": "runtimes/llama_cpp",
     "gguf": "runtimes/llama_cpp",
     "huggingface_hub": "runtimes/llama_cpp",
+    "xllamacpp": "dlfp_edge/experiment/peers",
     "torch": "runtimes",
     "vllm": "runtimes",
     "tvm": "runtimes",

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.experiment.stand_in_server import Asked, Part, StandIn, head, llama_token, refusal, server_answer
+from tests.experiment.stand_in_server import STALL, Asked, Part, StandIn, head, llama_token, refusal, server_answer
 
 CHAT = """
 name = "short"
@@ -119,6 +123,44 @@ def test_what_is_wrong_is_one_line(cli: Cli, arguments: list[str], code: int, wo
     assert said.code == code
     assert words in said.err
     assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_keeps_what_was_measured(tmp_path: Path, sent: signal.Signals, code: int) -> None:
+    endless = tmp_path / "endless.toml"
+    endless.write_text(
+        CHAT.replace("requests = 3", "think_s = 0.05") + '[[stream]]\nname = "work"\nclass = "background"\n'
+        "clients = 1\nrequests = 1\nprompt_tokens = 9\nmax_tokens = 2\n"
+    )
+    left = tmp_path / "left"
+
+    def answer(asked: Asked) -> list[Part]:
+        stuck = asked.path == "/completion" and len(asked.body["prompt"]) == 9
+        return [head(), STALL] if stuck else server_answer(asked)
+
+    with StandIn(answer) as server:
+        command = [sys.executable, "-m", "dlfp_edge.cli.main", "load", server.url, str(endless), "--json"]
+        with subprocess.Popen(
+            [*command, "--warmups", "0", "--out", str(left)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            deadline = time.monotonic() + 60
+            while not ((left / "requests.jsonl").exists() and (left / "requests.jsonl").read_text()):
+                assert time.monotonic() < deadline
+                assert process.poll() is None
+                time.sleep(0.05)
+            process.send_signal(sent)
+            out, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    document = json.loads(out)
+    assert document["stopped"] is True
+    assert document["classes"]["foreground"]["complete"] >= 1
+    assert document["classes"]["background"]["cancelled"] == 1
+    records = [json.loads(line) for line in (left / "requests.jsonl").read_text().splitlines()]
+    assert len(records) == sum(figures["requests"] for figures in document["classes"].values())
+    assert "Traceback" not in err
 
 
 def test_texts_need_a_tokenizer(cli: Cli) -> None:

@@ -168,9 +168,10 @@ def test_a_pairs_background_has_idle_priority_and_nothing_is_left(spec: PeerSpec
         assert foreground["pid"] != background["pid"]
         assert len(peer.pids) == 2
         if sys.platform == "linux":
-            assert foreground["priorities"] == ["SCHED_OTHER nice 0"]
-            assert background["priorities"] in (["SCHED_IDLE nice 0"], ["SCHED_OTHER nice 19"])
-            assert background["threads"] > 1
+            assert list(foreground["threads_by_priority"]) == ["SCHED_OTHER, nice 0"]
+            [(priority, threads)] = background["threads_by_priority"].items()
+            assert priority in ("SCHED_IDLE, nice 0", "SCHED_OTHER, nice 19")
+            assert threads > 1
         pids = peer.pids
     assert all(map(gone, pids))
     assert "model loaded" in log.read_text()
@@ -283,6 +284,15 @@ def test_a_server_that_ignores_the_request_to_end_is_killed(
     peer = start_peer(replace(spec, binary=binary))
     peer.close()
     assert all(map(gone, peer.pids))
+
+
+def test_a_server_settles_after_its_clients_have_left(peer: Peer) -> None:
+    with Endpoint(peer.urls, dialect=DIALECTS["llama-server"]) as endpoint:
+        started = threading.Event()
+        endpoint.submit(TaskSpec((2, 3689), max_tokens=900, sampling=GREEDY), on_token=lambda *_: started.set())
+        assert started.wait(PATIENCE_S)
+        assert not peer.settle(0.0)
+    assert peer.settle(PATIENCE_S)
 
 
 def test_many_requests_at_once_all_end(peer: Peer) -> None:

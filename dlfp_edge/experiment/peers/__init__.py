@@ -6,7 +6,8 @@ import contextlib
 import importlib.util
 import json
 import sys
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +27,8 @@ class PeerSpec:
 
     Prompts run on `threads`, decodes on `decode_threads` (None: the same). `n_batch` and `n_ubatch` are the most tokens
     of a step and of a pass. `flash_attention` None leaves it to the server. `binary` is a native llama-server; None
-    takes the one in the `xllamacpp` wheel. `pair` starts two, one for each class. Prompts are never cached.
+    takes the one in the `xllamacpp` wheel. `pair` starts two, one for each class; the background's has idle priority
+    and decodes on all `threads`. Prompts are never cached.
     """
 
     model: Path
@@ -75,8 +77,16 @@ class Peer:
         for server in self._servers.values():
             server.close()
 
+    def settle(self, timeout_s: float = 60.0) -> bool:
+        """Wait until the servers work on nothing any more: one that is told to stop first ends the step it is in.
+
+        Returns False where one still works after `timeout_s`.
+        """
+        deadline = time.monotonic() + timeout_s
+        return all(server.settle(deadline) for server in self._servers.values())
+
     def describe(self) -> dict[str, Any]:
-        """What runs, with which settings, and the priority that the system says each server's threads have."""
+        """What runs, with which settings, and how many of each server's threads have which priority."""
         return {
             "name": "llama-server-pair" if self.spec.pair else "llama-server",
             "source": str(self.spec.binary) if self.spec.binary else f"xllamacpp {version('xllamacpp')}",
@@ -110,7 +120,8 @@ def start_peer(spec: PeerSpec, log: Path | None = None) -> Peer:
         servers = {}
         for task_class, file in ((Class.FOREGROUND, log), (Class.BACKGROUND, beside)):
             idle = task_class is Class.BACKGROUND
-            servers[task_class] = _start(spec, f"the {task_class.value} llama-server", file, idle=idle)
+            own = replace(spec, decode_threads=None) if idle else spec
+            servers[task_class] = _start(own, f"the {task_class.value} llama-server", file, idle=idle)
             undo.callback(servers[task_class].close)
         undo.pop_all()
     return Peer(spec, servers)
@@ -149,6 +160,4 @@ def _command(spec: PeerSpec, port: int) -> list[str]:
 
 
 def _describe(server: ServerProcess) -> dict[str, Any]:
-    threads = server.threads()
-    ranks = sorted({f"{thread['policy']} nice {thread['nice']}" for thread in threads})
-    return {"url": server.url, "pid": server.pid, "threads": len(threads), "priorities": ranks}
+    return {"url": server.url, "pid": server.pid, "threads_by_priority": server.priorities()}

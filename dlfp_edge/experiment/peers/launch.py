@@ -14,8 +14,7 @@ from dlfp_edge.worker.orphan import die_with
 
 def main(parent: int, idle: bool, command: list[str]) -> None:
     """Prepare this process, then run `command` in its place: what it starts and loads inherits all of this."""
-    if hasattr(os, "setpgid"):
-        os.setpgid(0, 0)
+    os.setpgid(0, 0)
     die_with(parent)
     if idle:
         lower()

@@ -12,9 +12,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import httpx
 import psutil
@@ -40,13 +41,13 @@ class ServerProcess:
     ) -> None:
         self.name = name
         self._log = _open_log(log)
-        launch = [sys.executable, "-m", "dlfp_edge.experiment.peers.launch", str(os.getpid())]
         try:
             self._process = subprocess.Popen(
-                [*launch, "idle" if idle else "normal", *command],
+                [*_launcher(idle), *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE if url is None else self._log,
                 stderr=self._log,
+                creationflags=_windows_flags(idle),
             )
         except OSError as error:
             self._log.close()
@@ -74,19 +75,27 @@ class ServerProcess:
                 with contextlib.suppress(OSError):
                     stream.close()
 
-    def threads(self) -> list[dict[str, Any]]:
-        """The scheduling policy and nice value that the system says each thread has."""
-        found = []
-        with contextlib.suppress(psutil.Error):
-            for thread in psutil.Process(self.pid).threads():
-                with contextlib.suppress(OSError, AttributeError):
-                    found.append(
-                        {
-                            "policy": _POLICIES.get(os.sched_getscheduler(thread.id), "other"),
-                            "nice": os.getpriority(os.PRIO_PROCESS, thread.id),
-                        }
-                    )
-        return found
+    def priorities(self) -> dict[str, int]:
+        """How many threads have which priority, by what the system says; not every system tells."""
+        found: Counter[str] = Counter()
+        if sys.platform == "linux":
+            with contextlib.suppress(psutil.Error):
+                for thread in psutil.Process(self.pid).threads():
+                    with contextlib.suppress(ProcessLookupError):
+                        policy = _POLICIES.get(os.sched_getscheduler(thread.id), "another policy")
+                        found[f"{policy}, nice {os.getpriority(os.PRIO_PROCESS, thread.id)}"] += 1
+        return dict(found)
+
+    def settle(self, deadline: float) -> bool:
+        """Wait until no slot works any more; False where one still does by then, or the server has ended."""
+        with httpx.Client(timeout=_POLL_S, trust_env=False) as client:
+            while self._process.poll() is None and (left := deadline - time.monotonic()) > 0:
+                with contextlib.suppress(httpx.HTTPError, ValueError, TypeError, KeyError):
+                    slots = client.get(f"{self.url}/slots", timeout=left).raise_for_status().json()
+                    if not any(slot["is_processing"] for slot in slots):
+                        return True
+                time.sleep(_POLL_S)
+        return False
 
     def _printed_url(self, deadline: float) -> str:
         """The URL that the server prints; a thread reads on, since a pipe cannot be waited for on every system."""
@@ -132,11 +141,24 @@ class ServerProcess:
 
 _COMPLAINT = re.compile(r" E |error", re.IGNORECASE)
 
-_POLICIES = {
-    getattr(os, name): name
-    for name in ("SCHED_OTHER", "SCHED_BATCH", "SCHED_IDLE", "SCHED_FIFO", "SCHED_RR")
-    if hasattr(os, name)
-}
+if sys.platform == "linux":
+    _POLICIES = {
+        getattr(os, name): name for name in ("SCHED_OTHER", "SCHED_BATCH", "SCHED_IDLE", "SCHED_FIFO", "SCHED_RR")
+    }
+
+
+def _launcher(idle: bool) -> list[str]:
+    """What a command is given to where a program can become another one; Windows has flags instead."""
+    if sys.platform == "win32":
+        return []
+    module = "dlfp_edge.experiment.peers.launch"
+    return [sys.executable, "-m", module, str(os.getpid()), "idle" if idle else "normal"]
+
+
+def _windows_flags(idle: bool) -> int:
+    if sys.platform == "win32":
+        return subprocess.CREATE_NEW_PROCESS_GROUP | (subprocess.IDLE_PRIORITY_CLASS if idle else 0)
+    return 0
 
 
 def _open_log(path: Path | None) -> IO[bytes]:
