@@ -144,6 +144,8 @@ class Generator:
     # Everything below runs in the endpoint's thread.
 
     def _begin(self, start: float) -> None:
+        if self._stop_asked:
+            return
         for client in self._clients:
             client.start(start)
         if self._duration_s is not None:

@@ -120,8 +120,7 @@ def _class(load: Load, task_class: Class) -> ClassLoad:
     records = [record for record in load.records if record.task_class is task_class]
     sound = [record for record in records if not _merged(record)]
     whole = [record for record in records if complete(record)]
-    end = load.start if load.end is None else load.end
-    output = sum(moment <= end for record in records for moment in record.token_times)
+    output = sum(len(record.token_times) for record in records)
     prompt = sum(_prompt_tokens(record) for record in whole)
     return ClassLoad(
         requests=len(records),
