@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 import typer
 
 from dlfp_edge.cli import options
+from dlfp_edge.cli.cells import printable
 from dlfp_edge.cli.interrupt import stops_on_interrupt
 from dlfp_edge.cli.live import picture_possible, progress_bar
 from dlfp_edge.cli.output import cell, note, print_json, print_table
@@ -263,6 +264,6 @@ def _print(summary: LoadSummary, out: Path | None, as_json: bool) -> None:
             f"{cell(differ.p99)} ms at P99"
         )
     for error in summary.errors[:3]:
-        print(f"failed      {error}")
+        print(f"failed      {printable(error)}")
     if out is not None:
         print(f"files       {out}/  (requests.jsonl, summary.json, manifest.json)")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dlfp_edge.errors import UsageError, hint
+from dlfp_edge.errors import UsageError
 from dlfp_edge.task import Finish, TaskSpec
 
 Prompt = str | list[int]
@@ -161,13 +161,6 @@ class LlamaServer:
 
 
 DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in (OpenAI(), LlamaServer())}
-
-
-def dialect_named(name: str) -> Dialect:
-    """The dialect of this name. Raises UsageError for an unknown one."""
-    if name not in DIALECTS:
-        raise UsageError(f"unknown dialect '{name}': {hint(name, DIALECTS)}")
-    return DIALECTS[name]
 
 
 def _check(spec: TaskSpec, name: str) -> None:
