@@ -91,8 +91,8 @@ class OpenAI:
         if data == b"[DONE]":
             return Said(last=True)
         event = _event(data)
-        if event.get("error"):
-            return Said(error=_reason(event["error"]))
+        if event.get("error") or event.get("object") == "error":
+            return Said(error=_reason(event.get("error") or event))
         usage = event.get("usage") or {}
         choice = (event.get("choices") or [{}])[0]
         ids = choice.get("token_ids") or ()

@@ -193,6 +193,7 @@ NO_ANSWER = "before the answer did"
             "engine",
             "out of cells",
         ),
+        ([head(), event({"object": "error", "message": "no cells"})], 200, "engine", "the server said: no cells"),
         ([head(), openai_token("a", [1], "length"), openai_usage(3, 1), DONE], 200, "engine", "at 1 of 4 tokens"),
     ],
 )

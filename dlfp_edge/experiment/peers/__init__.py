@@ -23,8 +23,9 @@ KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_n
 
 @dataclass(frozen=True, slots=True)
 class PeerSpec:
-    """A server's settings. `context` is in KV cells of all slots together, each of which may use them all.
+    """A server's settings.
 
+    `context` is in KV cells of all slots together, each of which may use them all; each server of a pair has so many.
     Prompts run on `threads`, decodes on `decode_threads` (None: the same). `n_batch` and `n_ubatch` are the most tokens
     of a step and of a pass. `flash_attention` None leaves it to the server. `binary` is a native llama-server; None
     takes the one in the `xllamacpp` wheel. `pair` starts two, one for each class; the background's has idle priority
