@@ -114,12 +114,16 @@ def _owed(step: Plan, prefills: list[Work], background: list[Work], room: int, l
     Where the cap makes no whole tile of the step, or leaves the background too small a part of it to ever come to what
     it is owed, it is a floor step, which does.
     """
-    before, least = step.total, max(limits.tile - step.total, limits.min_chunk, step.total // 10)
+    decodes = sum(work.decode for work in background)
+    # The background's own decodes leave no room for a chunk in the least that is legal: it has to hold both.
+    chunk = limits.min_chunk + (decodes if limits.min_chunk > decodes < len(background) else 0)
+    before, least = step.total, max(limits.tile - step.total, chunk, step.total // 10)
     step.floor = room < least
     if step.floor:
         piece = max(least, limits.tile - step.total % limits.tile)
     else:
-        efficient = max(limits.owed, 2 * limits.min_chunk - 1)
+        # Whole chunks leave up to a chunk's length of their room unused.
+        efficient = max(limits.owed, limits.min_chunk + max(limits.min_chunk, (before + room) // 20 + 1)) + decodes
         piece = max(min(room, efficient), room - sum(work.remaining for work in prefills))
     piece = min(piece, limits.largest_step - step.total)
     spent = piece - _background(step, background, piece, limits)

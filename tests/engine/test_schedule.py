@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dlfp_edge.background import Floor
@@ -67,6 +67,16 @@ def test_a_step_is_legal_and_keeps_its_promises(works: list[Work], limits: Limit
 
 
 @given(works=works(), limits=limits, decodes=st.integers(1, 40))
+@example(
+    works=[Work(0, False, 0, 1, True), Work(1, False, 0, 16, False)],
+    limits=Limits(1, 1, 64, min_chunk=8),
+    decodes=20,
+)
+@example(
+    works=[Work(0, True, 0, 4000, False), Work(6, False, 0, 1, True), Work(9, False, 0, 80, False)],
+    limits=Limits(None, 1, 2029, min_chunk=40),
+    decodes=1,
+)
 def test_what_is_owed_is_paid_beside_any_number_of_decodes(works: list[Work], limits: Limits, decodes: int) -> None:
     """A twentieth of each such step at least, and no less than the background would have without."""
     readers = [Work(100 + number, True, 10, 1, True) for number in range(decodes)]
