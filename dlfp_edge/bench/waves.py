@@ -9,8 +9,8 @@ from dlfp_edge.engine import Engine
 from dlfp_edge.experiment.session import run_workload, running
 from dlfp_edge.experiment.sizing import sized
 from dlfp_edge.experiment.workload import Workload, load_workload
-from dlfp_edge.measure.comparison import Pool
 from dlfp_edge.measure.percentiles import distribution
+from dlfp_edge.measure.tally import Tally
 from dlfp_edge.plugins import detect_device
 from dlfp_edge.runtime import Runtime
 from dlfp_edge.settings import Settings
@@ -22,7 +22,7 @@ _ALONE_S = 15.0
 
 def waves(runtime: Runtime, documents: int, rounds: int, progress: Progress) -> Report:
     """The bundled `ingest-summary` until `documents` are done, eight at a time and one at a time, in turn."""
-    pools = {name: Pool() for name in _ARMS}
+    pools = {name: (Tally(), Tally()) for name in _ARMS}
     for number in range(rounds):
         for part, (name, settings) in enumerate(_ARMS.items()):
             progress((number + part / len(_ARMS)) / rounds, f"round {number + 1} of {rounds}: {name}")
@@ -30,8 +30,9 @@ def waves(runtime: Runtime, documents: int, rounds: int, progress: Progress) -> 
             engine = Engine(runtime, sized(settings, workload), detect_device().cpu())
             with running(engine):
                 outcome = run_workload(engine, workload, seed=number, windows=None)
-            pools[name].add(outcome.tally, None)
-    rows = [_row(name, pool) for name, pool in pools.items()]
+            pools[name][0].merge(outcome.tally.foreground)
+            pools[name][1].merge(outcome.tally.background)
+    rows = [_row(name, *tallies) for name, tallies in pools.items()]
     batch, single = rows[1][1], rows[2][1]
     return Report(
         "waves",
@@ -54,7 +55,7 @@ def _workload(documents: int, *, alone: bool) -> Workload:
     return limited.model_copy(update={"duration_s": None})
 
 
-def _row(name: str, pool: Pool) -> tuple[Any, ...]:
-    gaps, first = distribution(pool.foreground.gaps), distribution(pool.foreground.ttft)
-    per_min = 60 * pool.background.complete / pool.background.counted_s if name != "alone" else None
+def _row(name: str, foreground: Tally, background: Tally) -> tuple[Any, ...]:
+    gaps, first = distribution(foreground.gaps), distribution(foreground.ttft)
+    per_min = 60 * background.complete / background.counted_s if name != "alone" else None
     return (name, per_min, gaps.p50, gaps.p99, gaps.max, first.max)

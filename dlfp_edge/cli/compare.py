@@ -1,7 +1,8 @@
-"""`dlfp-edge compare`: several settings on one loaded model, in windows that alternate."""
+"""`dlfp-edge compare`: whether a setting helps, in paired trials beside controls and peers."""
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,165 +12,188 @@ import typer
 from dlfp_edge.cli import options
 from dlfp_edge.cli.fetching import model_file
 from dlfp_edge.cli.interrupt import stops_on_interrupt
-from dlfp_edge.cli.live import spinner
-from dlfp_edge.cli.output import note, print_json, print_table
-from dlfp_edge.errors import RuntimeFailure, UsageError
+from dlfp_edge.cli.live import picture_possible, spinner
+from dlfp_edge.cli.output import print_json
+from dlfp_edge.errors import UsageError
 
 if TYPE_CHECKING:
-    from dlfp_edge.experiment.compare import Arm, Comparison
+    from dlfp_edge.experiment.experiment import Experiment
 
-_DEFAULT = "lanes/dlfp,lanes/static,shared/dlfp,shared/fixed:32,shared/unlimited"
-_COLUMNS = {
-    "setting": "setting",
-    "itl_p50": "p50",
-    "itl_p99": "p99",
-    "itl_max": "max",
-    "shown_p99": "shown p99",
-    "ttft_max": "TTFT max",
-    "p99_over_solo": "p99/solo",
-    "p99_over_target": "p99/T",
-    "foreground_tokens_per_s": "fg tok/s",
-    "background_tokens_per_s": "bg tok/s",
-    "background_share": "bg share",
-    "documents_per_min": "docs/min",
-}
+_DEFAULT = "auto,lanes/static,shared/dlfp,shared/fixed:32,shared/fcfs"
+_WHAT, _HOW, _MODEL, _OUTPUT = "What to compare", "How to measure", "Model", "Output"
 
 
 def compare(
     workload: Annotated[str, typer.Argument(help="A bundled workload, or a .toml file.")] = "chat-ingest",
-    settings: Annotated[str, typer.Option(help="PLACEMENT/CONTROLLER, with commas.")] = _DEFAULT,
-    pace: Annotated[
-        str | None, typer.Option(help="Show foreground tokens at this rate, or 'off'; several with commas.")
+    settings: Annotated[
+        str,
+        typer.Option(
+            help="PLACEMENT/CONTROLLER, with commas; the first is the candidate. shared/fixed:* is a sweep.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = _DEFAULT,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="llama-server, or llama-server-pair (two, one at idle priority). Repeatable.", rich_help_panel=_WHAT
+        ),
     ] = None,
-    rounds: Annotated[int, typer.Option(help="How often each setting runs.")] = 3,
-    window: Annotated[str, typer.Option(help="How long a setting runs in each round: 20s.")] = "20s",
-    target_itl: Annotated[str | None, typer.Option(help="Longest foreground gap to aim at: 80ms.")] = None,
-    slowdown: Annotated[float | None, typer.Option(help="The same as a multiple of a decode alone.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of prompts and of the order.")] = 0,
-    scale: Annotated[float, typer.Option(help="Multiply the workload's token counts.")] = 1.0,
-    ctx: Annotated[int | None, typer.Option(help="KV cells of all lanes together.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Most CPU threads. Default: probed.")] = None,
+    peer_binary: Annotated[
+        Path | None,
+        typer.Option(
+            parser=options.path_argument,
+            metavar="PATH",
+            help="A llama-server of your own. Default: the one in the package xllamacpp.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    endpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL", help="An OpenAI-compatible server that runs already. Repeatable.", rich_help_panel=_WHAT
+        ),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="OPENAI_API_KEY", help="Sent to endpoints as a bearer token.", rich_help_panel=_WHAT),
+    ] = None,
+    pace: Annotated[
+        str | None,
+        typer.Option(help="Show foreground tokens at this rate, or 'off'.", rich_help_panel=_WHAT),
+    ] = None,
+    target_itl: Annotated[
+        str | None, typer.Option(help="Longest foreground gap to aim at: 80ms.", rich_help_panel=_WHAT)
+    ] = None,
+    slowdown: Annotated[
+        float | None, typer.Option(help="The same as a multiple of a decode alone.", rich_help_panel=_WHAT)
+    ] = None,
+    scale: Annotated[float, typer.Option(help="Multiply the workload's token counts.", rich_help_panel=_WHAT)] = 1.0,
+    seeds: Annotated[
+        str, typer.Option(help="Seeds of prompts and arrivals, one trial each, with commas.", rich_help_panel=_HOW)
+    ] = "801,802,803",
+    gaps: Annotated[int, typer.Option(help="A trial ends at so many contended gaps.", rich_help_panel=_HOW)] = 1000,
+    cap: Annotated[str, typer.Option(help="A trial ends after this time at the latest.", rich_help_panel=_HOW)] = "60s",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One seed in under 4 minutes: no verdicts.", rich_help_panel=_HOW)
+    ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what would run and how long, and stop.", rich_help_panel=_HOW)
+    ] = False,
+    busy_ok: Annotated[
+        bool, typer.Option("--busy-ok", help="Measure although other programs want the CPUs.", rich_help_panel=_HOW)
+    ] = False,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Kernels with which words cannot depend on the setting.", rich_help_panel=_HOW),
+    ] = False,
+    ctx: Annotated[int | None, typer.Option(help="KV cells of all lanes together.", rich_help_panel=_MODEL)] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Most CPU threads. Default: probed.", rich_help_panel=_MODEL)
+    ] = None,
     model: options.ModelOption = None,
-    runtime: Annotated[str, typer.Option(help="llama_cpp, or simulated.")] = "llama_cpp",
+    runtime: Annotated[str, typer.Option(help="llama_cpp, or simulated.", rich_help_panel=_MODEL)] = "llama_cpp",
     runtime_option: options.RuntimeOptions = None,
     out: Annotated[
-        Path,
-        typer.Option(parser=options.path_argument, metavar="PATH", help="Folder for compare.json and frontier.png."),
-    ] = Path("out/compare"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")] = False,
+        Path | None,
+        typer.Option(
+            parser=options.path_argument,
+            metavar="PATH",
+            help="Folder of the comparison; one that was cut short goes on there. Default: out/compare-<time>.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead of tables.", rich_help_panel=_OUTPUT)
+    ] = False,
 ) -> None:
-    """Compare settings on one model, in alternating windows with the same prompts.
+    """Compare settings, and llama-server, in paired trials: same prompts, same arrivals, in a drawn order.
 
-    Every round runs each setting once, in a drawn order, so that heat and other programs fall on all alike. The
-    foreground runs alone in windows of its own: [b]solo[/b], what every setting is held against. Background
-    throughput is a share of shared/unlimited's, which protects nobody.
+    Every setting runs once with each seed. The foreground runs alone as well: [b]solo[/b], what gaps are held against.
+    What the first setting changes is claimed only where the 95% interval over the seeds leaves no doubt.
 
-    Example: [cyan]dlfp-edge compare chat-ingest --settings lanes/dlfp,shared/unlimited --pace off,12[/cyan]
+    Example: [cyan]dlfp-edge compare chat-ingest --settings auto,shared/fixed:* --peer llama-server --out out/a[/cyan]
 
-    Ctrl-C ends with the rounds done so far.
+    Ctrl-C keeps the trials that are done; the same command with the same --out goes on.
     """
-    from dlfp_edge.bench.loading import load_runtime
+    from dlfp_edge.cli.contestants import asked_others, asked_settings
     from dlfp_edge.cli.logs import keep_log_in
-    from dlfp_edge.experiment.compare import Comparer
+    from dlfp_edge.cli.verdicts import print_plan
+    from dlfp_edge.experiment.detect import detect
+    from dlfp_edge.experiment.experiment import Question, open_experiment
+    from dlfp_edge.experiment.machine import refuse_busy
     from dlfp_edge.experiment.workload import load_workload
-    from dlfp_edge.plugins import detect_device
 
-    options.at_least_one(rounds, "--rounds")
+    options.at_least_one(gaps, "--gaps")
     options.parse_positive(str(scale), "--scale")
-    window_s = options.parse_duration(window, "--window", bare_unit="s")
-    asked = load_workload(workload)
     options.at_least_one(threads, "--threads")
     options.known_runtime(runtime)
     options.existing_model(model)
-    given = options.parse_options(runtime_option)
-    arms = _arms(settings, pace, target_itl, slowdown, ctx)
-    name = model or ("the embedded model" if runtime == "llama_cpp" else runtime)
-    written = _Files(out)
+    asked = load_workload(workload).scaled(scale)
+    drawn = _seeds(seeds)
+    contestants = asked_settings(settings, target_itl, slowdown, ctx, quick=quick)
+    others = asked_others(peer or [], peer_binary, endpoint or [], api_key, runtime, quick=quick)
+    if len(contestants) + len(others) < 2:
+        raise UsageError("--settings: there is nothing to compare with: name a control too, such as shared/fcfs")
+    question = Question(
+        workload=asked if pace is None else asked.paced(options.parse_pace(pace)),
+        scale=scale,
+        settings=contestants,
+        others=others,
+        seeds=drawn[:1] if quick else drawn,
+        gaps=gaps,
+        cap_s=options.parse_duration(cap, "--cap", bare_unit="s"),
+        quick=quick,
+        exact=exact,
+        threads=threads,
+        options=options.parse_options(runtime_option),
+    )
+    folder = out or options.fresh_directory(Path("out") / time.strftime("compare-%Y%m%d-%H%M%S"))
     with ExitStack() as stack:
-        stack.enter_context(options.output_directory(out))
+        if not plan:
+            stack.enter_context(options.output_directory(folder))
+        if not plan:
+            for url in endpoint or ():
+                detect(url, api_key=api_key or None)
         file = model_file(runtime, model)
+        name = model or ("the embedded model" if runtime == "llama_cpp" else runtime)
         with spinner(f"loading {name}…", picture=not as_json):
-            loaded = stack.enter_context(
-                closing(load_runtime(runtime, file, threads=threads, seed=seed, options=given))
-            )
-        comparer = Comparer(
-            loaded,
-            asked,
-            arms,
-            rounds=rounds,
-            window_s=window_s,
-            seed=seed,
-            scale=scale,
-            topology=detect_device().cpu(),
-            baseline=_baseline(arms),
-            progress=note,
-        )
-        note(f"{comparer.windows} windows of {window_s:g} s: about {_minutes(comparer.windows * window_s)}")
-        keep_log_in(out)
-        with stops_on_interrupt(comparer.stop) as interruption:
-            result = comparer.run(written.save)
-        simulated = loaded.clock.name == "virtual"
-    _print(result, simulated, written, as_json)
-    raise typer.Exit(interruption.code if result.rounds < rounds else 1 if written.fault else 0)
+            experiment = stack.enter_context(closing(open_experiment(question, runtime, file, folder=folder)))
+        if plan:
+            print_plan(experiment, as_json)
+            return
+        keep_log_in(folder)
+        if not (busy_ok or experiment.simulated):
+            refuse_busy()
+        code = _run(experiment, as_json)
+    raise typer.Exit(code)
 
 
-class _Files:
-    """The comparison's files. A disk that takes nothing is said once, and ends no comparison."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.fault: str | None = None
-
-    def save(self, result: Comparison) -> None:
-        """Bring the files up to date."""
-        try:
-            result.save(self.folder)
-            self.fault = None
-        except RuntimeFailure as error:
-            if self.fault is None:
-                note(f"error: {error}; the comparison goes on")
-            self.fault = str(error)
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        seeds = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--seeds: '{text}' is no list of whole numbers, such as 801,802,803") from None
+    if min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise UsageError(f"--seeds: '{text}' must be different numbers, none below 0")
+    return seeds
 
 
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} minutes"
+def _run(experiment: Experiment, as_json: bool) -> int:
+    """Run the experiment and print its result; the exit code."""
+    from dlfp_edge.cli.trials import Progress
+    from dlfp_edge.cli.verdicts import print_result
 
+    picture = not as_json and picture_possible()
+    with Progress(experiment, picture=picture) as progress, stops_on_interrupt(experiment.stop) as interruption:
+        result = experiment.run(progress.before, progress.after)
+    with spinner("writing the report…", picture=not as_json):
+        from dlfp_edge.report.comparison import write_report
 
-def _arms(
-    settings: str, pace: str | None, target_itl: str | None, slowdown: float | None, ctx: int | None
-) -> list[Arm]:
-    """Every setting at every pace."""
-    from dlfp_edge.experiment.compare import Arm
-
-    names = [name.strip() for name in settings.split(",") if name.strip()]
-    if not names:
-        raise UsageError("--settings: name at least one, such as lanes/dlfp")
-    paces = [None] if pace is None else [options.parse_pace(part) for part in pace.split(",")]
-    arms: list[Arm] = []
-    for rate in paces:
-        suffix = "" if len(paces) == 1 else " unpaced" if rate is None else f" at {rate:g}/s"
-        for name in names:
-            if any(arm.label == name + suffix for arm in arms):
-                raise UsageError(f"--settings and --pace: '{name + suffix}' is there twice; name each once")
-            chosen = options.build_settings(name, None, None, "edge", [], target_itl, slowdown, ctx)
-            arms.append(Arm(name + suffix, chosen, rate))
-    return arms
-
-
-def _baseline(arms: list[Arm]) -> str:
-    """The first arm without protection, or the name it would have."""
-    from dlfp_edge.experiment.compare import BASELINE
-
-    return next((arm.label for arm in arms if arm.label.startswith(BASELINE)), BASELINE)
-
-
-def _print(result: Comparison, simulated: bool, files: _Files, as_json: bool) -> None:
+        write_report(result, experiment.folder)
     if as_json:
-        print_json({**result.as_json(), "simulated": simulated, "out": str(files.folder)})
-        return
-    rows = [tuple(getattr(row, name) for name in _COLUMNS) for row in result.rows]
-    source = "simulated" if simulated else "measured"
-    title = f"{result.workload}, {result.rounds} rounds of {result.window_s:g} s ({source}); gaps and TTFT in ms"
-    print_table(title, tuple(_COLUMNS.values()), rows)
-    if result.rounds and not files.fault:
-        print(f"files  {files.folder}/  (compare.json, frontier.png)")
+        print_json({**result.model_dump(mode="json"), "out": str(experiment.folder)})
+    else:
+        print_result(result, experiment.folder)
+    if not result.complete:
+        return interruption.code
+    return 1 if result.trials.get("failed") else 0

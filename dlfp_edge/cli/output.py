@@ -115,13 +115,15 @@ def print_text(title: str, text: str) -> None:
     print(_for(sys.stdout, f"{title}\n{text}"))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A plain table on stdout; numbers stand to the right, and a column in which nothing was measured is left out."""
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, markdown: bool = False) -> None:
+    """A plain table on stdout, or one in Markdown; numbers stand to the right, and a column in which nothing was
+    measured is left out.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.MARKDOWN if markdown else box.SIMPLE_HEAD, pad_edge=markdown)
     shown = [index for index in range(len(columns)) if not rows or any(row[index] is not None for row in rows)]
     for index in shown:
         numeric = any(isinstance(row[index], int | float) for row in rows)

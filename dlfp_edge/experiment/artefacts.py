@@ -159,12 +159,17 @@ def request_line(record: TaskRecord) -> dict[str, Any]:
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Write strict JSON through a temporary file, so that `path` is always whole. Raises OSError."""
+    """Write strict JSON, whole or not at all. Raises OSError."""
+    write_whole(path, to_json(document).encode() + b"\n")
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write through a temporary file, so that `path` is always whole. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     try:
         with open(temporary, "wb") as file:
-            file.write(to_json(document).encode() + b"\n")
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

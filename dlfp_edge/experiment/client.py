@@ -70,6 +70,12 @@ class ClientEvents(Protocol):
         ...
 
 
+_NO_IDS = (
+    "conversations go on with the ids of their answers, which this server does not name: "
+    "take a workload without 'turns'"
+)
+
+
 class StreamClient:
     """Sends the requests of one stream, as its clients or arrival times say, until `stop` or the stream's limit."""
 
@@ -168,6 +174,8 @@ class StreamClient:
         self._live.pop(record.request_id, None)
         if self.stream.turns > 1:
             self._said[client] = (*prompt, *record.output_token_ids)
+            if record.token_times and not record.output_token_ids:
+                self._events.broken(UsageError(_NO_IDS))
         if self.stream.clients is not None and self._wants(client, index + 1):
             pause = max(self.stream.think_s, RETRY_S) if record.failed else self.stream.think_s
             self._schedule(self._target.clock.now() + pause, client, index + 1)

@@ -1,213 +1,187 @@
-"""Compares settings on one loaded model, in windows that alternate so that the machine's moods fall on all alike.
-
-Each round runs every setting once for `window_s`, in an order drawn from the seed, with the same prompts, each on a
-fresh engine. The same workload without its background runs among them as solo, once for each placement and pace.
-"""
+"""Runs a comparison, trial by trial, each into its own folder, so that a killed one goes on where it was."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from typing import Any
 
-import pandas as pd
-
-from dlfp_edge.device import CpuTopology
-from dlfp_edge.engine import Engine
-from dlfp_edge.errors import RuntimeFailure, UsageError
-from dlfp_edge.experiment.artefacts import write_json
-from dlfp_edge.experiment.frontier import plot_frontier
-from dlfp_edge.experiment.session import VIRTUAL, Outcome, Session, running
-from dlfp_edge.experiment.sizing import sized
+from dlfp_edge.errors import DlfpError
+from dlfp_edge.experiment.arms import Arm
+from dlfp_edge.experiment.plan import Plan, Planned, Point, finalists
+from dlfp_edge.experiment.record import (
+    TrialRecord,
+    client_late_ms,
+    fault,
+    isolated_tokens_per_s,
+    requests_of,
+)
+from dlfp_edge.experiment.results import point_of, ratios
+from dlfp_edge.experiment.trial import Measured, Trial
+from dlfp_edge.experiment.trial_files import TrialFiles, plain
+from dlfp_edge.experiment.trial_load import Limits
 from dlfp_edge.experiment.workload import Workload
-from dlfp_edge.measure.comparison import Pool, Row, rows
-from dlfp_edge.runtime import Runtime
-from dlfp_edge.settings import Settings
 from dlfp_edge.task import Class
 
-SCHEMA_VERSION = 1
-BASELINE = "shared/unlimited"
-"""What background throughput is a share of: no protection at all."""
-
-_HEADINGS = {
-    "itl_p50": "P50",
-    "itl_p99": "P99",
-    "itl_max": "max",
-    "shown_p99": "shown P99",
-    "shown_max": "shown max",
-    "late_share": "late",
-    "ttft_max": "max TTFT",
-    "foreground_tokens_per_s": "fg tok/s",
-    "background_tokens_per_s": "bg tok/s",
-    "background_share": "bg share",
-    "documents_per_min": "docs/min",
-    "p99_over_solo": "P99/solo",
-    "max_over_solo": "max/solo",
-    "ttft_over_solo": "TTFT-solo",
-    "target": "target",
-    "p99_over_target": "P99/target",
-    "max_over_target": "max/target",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """A setting to compare. `pace` (tokens/s) replaces the foreground streams' own; None leaves them as they are."""
-
-    label: str
-    settings: Settings
-    pace: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The pooled result of the rounds that ran to their end; `order` is the order of the windows in each."""
-
-    workload: str
-    seed: int
-    scale: float
-    rounds: int
-    window_s: float
-    baseline: str
-    simulated: bool
-    order: list[list[str]]
-    rows: list[Row]
-
-    def table(self) -> str:
-        """The rows as aligned text, times in ms."""
-        frame = pd.DataFrame([asdict(row) for row in self.rows]).set_index("setting")[list(_HEADINGS)]
-        return frame.rename(columns=_HEADINGS).astype(object).to_string(float_format="{:.2f}".format, na_rep="-")
-
-    def as_json(self) -> dict[str, Any]:
-        """The content of `compare.json`."""
-        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
-
-    def save(self, folder: Path) -> None:
-        """Write `compare.json` and `frontier.png`. Raises RuntimeFailure where that is not possible."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / "compare.json", self.as_json())
-            title = f"{self.workload}, {self.rounds} x {self.window_s:g} s"
-            plot_frontier(self.rows, folder / "frontier.png", f"{title} (simulated)" if self.simulated else title)
-        except OSError as error:
-            raise RuntimeFailure(f"--out {folder}: cannot write there: {error.strerror or error}") from None
+_UNSETTLED = "how far background prompts had come at a trial's end was not told in time: too few of their tokens count"
 
 
 class Comparer:
-    """Runs a comparison; `stop` ends it with the rounds done so far.
+    """The trials of a plan, in `files`. `stop` ends it; what was done is kept and not done again, but for failures.
 
-    `progress` gets a line before each window. Raises UsageError for arms that share a label or do not suit the runtime.
+    `before` is called with each trial that is to run, `after` with the record of each trial, also one that was there,
+    and `save` after each that was run. `complete` says whether all were. Raises RuntimeFailure where the files cannot
+    be written.
     """
 
     def __init__(
         self,
-        runtime: Runtime,
-        workload: Workload,
-        arms: Sequence[Arm],
+        plan: Plan,
+        limits: Limits,
+        files: TrialFiles,
         *,
-        rounds: int,
-        window_s: float,
-        seed: int = 0,
-        scale: float = 1.0,
-        topology: CpuTopology | None = None,
-        baseline: str = BASELINE,
-        progress: Callable[[str], None] | None = None,
+        candidate: str,
+        before: Callable[[Planned], None] = lambda planned: None,
+        after: Callable[[Planned, TrialRecord], None] = lambda planned, record: None,
+        save: Callable[[Comparer], object] = lambda comparer: None,
     ) -> None:
-        self._runtime, self._topology = runtime, topology
-        self._workload = workload
-        self._rounds, self._window_s = rounds, window_s
-        self._seed, self._scale = seed, scale
-        self._baseline = baseline
-        self._progress = progress
-        self._arms, self._solo_of = _with_solo(arms)
-        self._pools = {arm.label: Pool() for arm in self._arms}
-        self._order: list[list[str]] = []
-        self._session: Session | None = None
+        self._plan, self._limits = plan, limits
+        self._candidate = candidate
+        self._before, self._after, self._save = before, after, save
         self._stopped = False
-        self._told: set[str] = set()
+        self._trial: Trial | None = None
+        self.records: list[TrialRecord] = []
+        self._files = files
+        self.complete = False
 
     @property
-    def windows(self) -> int:
-        """How many windows there will be, solo ones among them."""
-        return self._rounds * len(self._arms)
-
-    def run(self, after_round: Callable[[Comparison], None] = lambda result: None) -> Comparison:
-        """Run the rounds; `after_round` gets the result so far after each."""
-        shuffle = random.Random(self._seed)
-        for number in range(self._rounds):
-            order = shuffle.sample(self._arms, len(self._arms))
-            outcomes = [(arm, self._window(arm, number)) for arm in order if not self._stopped]
-            if self._stopped:
-                break
-            for arm, outcome in outcomes:
-                self._pools[arm.label].add(outcome.tally, outcome.facts.target_s)
-            self._order.append([arm.label for arm in order])
-            after_round(self._result())
-        return self._result()
+    def part(self) -> float:
+        """How far the trial under way has come, from 0 to 1."""
+        return 0.0 if self._trial is None else self._trial.part
 
     def stop(self) -> None:
-        """Give up the round under way. For signal handlers and other threads."""
+        """End with the trials done so far. For signal handlers and other threads."""
         self._stopped = True
-        if self._session is not None:
-            self._session.stop()
+        if self._trial is not None:
+            self._trial.stop()
 
-    def _window(self, arm: Arm, number: int) -> Outcome:
-        if self._progress is not None:
-            self._progress(f"round {number + 1} of {self._rounds}: {arm.label}")
-        workload = self._workload if arm.pace is None else self._workload.paced(arm.pace)
-        if self._solo_of[arm.label] == arm.label:
-            workload = workload.with_streams(workload.of_class(Class.FOREGROUND))
-        engine = Engine(self._runtime, sized(arm.settings, self._workload.scaled(self._scale)), self._topology)
-        with running(engine):
-            self._session = Session(
-                engine,
-                workload,
-                seed=self._seed + number,
-                scale=self._scale,
-                duration_s=self._window_s,
-                windows=None,
-                cut=True,
+    def run(self) -> list[TrialRecord]:
+        """Run what is not done yet and return every record."""
+        self._run_all(self._plan.first())
+        if not self._is_stopped():
+            self._run_all(self._plan.later(self._finalists()))
+        self.complete = not self._is_stopped()
+        return self.records
+
+    def _is_stopped(self) -> bool:
+        return self._stopped
+
+    def _run_all(self, trials: Iterable[Planned]) -> None:
+        for planned in trials:
+            if self._is_stopped():
+                return
+            kept = record = self._files.kept(planned.name, self._fingerprint(planned))
+            if record is None:
+                self._before(planned)
+                record = self._run_one(planned)
+                if self._is_stopped():
+                    return
+            self.records.append(record)
+            self._after(planned, record)
+            if record is not kept:
+                self._save(self)
+
+    def _run_one(self, planned: Planned) -> TrialRecord:
+        began = time.monotonic()
+        try:
+            measured, target = self._measure(planned)
+        except DlfpError as error:
+            record = self._record(planned, began, status="failed", reason=str(error))
+        else:
+            record = self._described(planned, began, measured, target)
+            self._files.write_raw(planned.name, measured)
+        if not self._stopped:
+            self._files.write(planned.name, record)
+        return record
+
+    def _measure(self, planned: Planned) -> tuple[Measured, dict[str, Any]]:
+        arm = planned.arm
+        background = [s for other in self._plan.arms for s in other.workload.of_class(Class.BACKGROUND)]
+        with arm.opener.open(self._largest(arm)) as opened:
+            self._trial = Trial(
+                opened,
+                arm.workload,
+                seed=planned.seed,
+                limits=self._limits,
+                isolated=background[0] if arm.alone and background else None,
             )
             if self._stopped:
-                self._session.stop()
-            outcome = self._session.run()
-        self._tell(outcome.facts.messages)
-        return outcome
+                self._trial.stop()
+            try:
+                return self._trial.run(), dict(opened.describe)
+            finally:
+                self._trial = None
 
-    def _tell(self, messages: Iterable[str]) -> None:
-        """Pass on what an engine had to say, once."""
-        for message in messages:
-            if self._progress is not None and message not in self._told:
-                self._progress(f"note: {message}")
-            self._told.add(message)
+    def _largest(self, arm: Arm) -> Workload:
+        """The workload a target must have room for: a solo arm's too has that of the arms it stands beside."""
+        beside = (other.workload for other in self._plan.arms if other.solo == arm.label and not other.alone)
+        return next(beside, arm.workload) if arm.alone else arm.workload
 
-    def _result(self) -> Comparison:
-        return Comparison(
-            workload=self._workload.name,
-            seed=self._seed,
-            scale=self._scale,
-            rounds=len(self._order),
-            window_s=self._window_s,
-            baseline=self._baseline,
-            simulated=self._runtime.clock.name == VIRTUAL,
-            order=self._order,
-            rows=rows(self._pools, self._solo_of, self._baseline),
+    def _described(self, planned: Planned, began: float, measured: Measured, target: dict[str, Any]) -> TrialRecord:
+        requests = requests_of(measured.load, planned.arm.workload)
+        reason = fault(requests, measured, planned.arm.workload)
+        failed = measured.load.ended_by == "failures" or measured.load.failing
+        return self._record(
+            planned,
+            began,
+            status="failed" if failed else "complete" if reason is None else "void",
+            reason=reason,
+            duration_s=measured.load.duration_s,
+            ended_by=measured.load.ended_by,
+            requests=requests,
+            background_tokens=measured.prefilled if planned.arm.workload.of_class(Class.BACKGROUND) else None,
+            isolated_tokens_per_s=isolated_tokens_per_s(measured.isolated),
+            machine=None if measured.machine is None else asdict(measured.machine),
+            engine=measured.counters,
+            target=plain(target),
+            client_late_ms=client_late_ms(measured.load.records),
+            messages=[*measured.messages, *([] if measured.load.settled else [_UNSETTLED])],
         )
 
+    def _record(self, planned: Planned, began: float, **fields: Any) -> TrialRecord:
+        return TrialRecord(
+            arm=planned.arm.label,
+            seed=planned.seed,
+            repeat=planned.repeat,
+            fingerprint=self._fingerprint(planned),
+            took_s=time.monotonic() - began,
+            **fields,
+        )
 
-def _with_solo(arms: Sequence[Arm]) -> tuple[list[Arm], dict[str, str]]:
-    """The arms with a solo arm for each placement and pace among them, and which solo belongs to which arm."""
-    solo: dict[tuple[str, float | None], Arm] = {}
-    solo_of: dict[str, str] = {}
-    for arm in arms:
-        if arm.label in solo_of:
-            raise UsageError(f"two settings are called '{arm.label}': give each its own label")
-        key = (arm.settings.placement.value, arm.pace)
-        if key not in solo:
-            label = f"{key[0]}/solo" + ("" if arm.pace is None else f" at {arm.pace:g}/s")
-            solo[key] = Arm(label, replace(arm.settings, controller="auto", parameters={}), arm.pace)
-        solo_of[arm.label] = solo[key].label
-    solo_of.update({arm.label: arm.label for arm in solo.values()})
-    return [*solo.values(), *arms], solo_of
+    def _finalists(self) -> list[str]:
+        """The points of each sweep that go on."""
+        reads = ratios(self._plan.arms, self.records, self._candidate)
+        counting = (record for record in self.records if record.counts and not record.repeat)
+        points = {record.arm: point_of(record, reads[record.arm]) for record in counting}
+        sweeps: dict[str, list[Point]] = {}
+        for arm in self._plan.arms:
+            point = points.get(arm.label)
+            if arm.sweep is not None and point is not None:
+                sweeps.setdefault(arm.sweep, []).append(point)
+        candidate = points.get(self._candidate)
+        return [label for sweep in sweeps.values() for label in finalists(sweep, candidate)]
+
+    def _fingerprint(self, planned: Planned) -> str:
+        arm = planned.arm
+        what = {
+            "arm": arm.label,
+            "target": arm.opener.describe(),
+            "workload": arm.workload.as_json(),
+            "content": arm.workload.checksum(),
+            "seed": planned.seed,
+            "limits": asdict(self._limits),
+        }
+        return hashlib.sha256(json.dumps(plain(what), sort_keys=True).encode()).hexdigest()[:16]

@@ -12,6 +12,8 @@ from dlfp_edge.experiment.dialect import DIALECTS, Dialect, http_reason
 from dlfp_edge.experiment.endpoint import authorised, is_local, server_url
 
 _ANSWER_S = 10.0
+_LOADING_S = 120.0
+"""Some servers load a model only when it is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,20 @@ def detect(url: str, *, api_key: str | None = None, timeout_s: float = _ANSWER_S
     )
 
 
+def takes_ids(url: str, model: str | None, *, api_key: str | None = None, timeout_s: float = _LOADING_S) -> bool:
+    """Whether a server completes a prompt of token ids: it is asked to, with one id and for one token.
+
+    Raises RuntimeFailure where nothing answers.
+    """
+    base = server_url(url)
+    body = {"prompt": [1], "max_tokens": 1, **({} if model is None else {"model": model})}
+    try:
+        with httpx.Client(headers=authorised(api_key), timeout=timeout_s, trust_env=not is_local(base)) as client:
+            return client.post(f"{base}/v1/completions", json=body).status_code < 300
+    except httpx.HTTPError as error:
+        raise RuntimeFailure(f"no server answers at {base}: {str(error) or type(error).__name__}") from None
+
+
 def _json(client: httpx.Client, url: str, *, required: bool) -> Any:
     """The document at a URL; None where there is none and none is required."""
     try:
@@ -60,4 +76,5 @@ def _json(client: httpx.Client, url: str, *, required: bool) -> Any:
     if answer is None:
         raise RuntimeFailure(f"{url} answered with no JSON: is it an OpenAI-compatible server?")
     reason = http_reason(answer.content)
-    raise RuntimeFailure(f"{url} answered HTTP {answer.status_code}{': ' if reason else ''}{reason}")
+    said = reason or "is it an OpenAI-compatible server?"
+    raise RuntimeFailure(f"{url} answered HTTP {answer.status_code}: {said}")

@@ -207,7 +207,9 @@ def _reason(error: Any) -> str:
 
 
 def http_reason(body: bytes) -> str:
-    """What the body of a refusal says, in one line; "" for nothing."""
+    """What the body of a refusal says, in one line; "" for nothing, and for a page that is for people."""
+    if body.lstrip()[:1] == b"<":
+        return ""
     try:
         document = json.loads(body)
     except ValueError:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from threading import Event
 
-from dlfp_edge.errors import DlfpError, RuntimeFailure, UsageError
+from dlfp_edge.errors import DlfpError, RuntimeFailure
 from dlfp_edge.experiment.artefacts import Artefacts
 from dlfp_edge.experiment.client import Handle, StreamClient
 from dlfp_edge.experiment.endpoint import Endpoint
@@ -91,7 +91,7 @@ class Generator:
     def warm_up(self, requests: int) -> None:
         """Send so many short requests one after another, which nothing counts; with `stop` not all of them.
 
-        Raises RuntimeFailure where one fails; UsageError where conversations need ids that the server does not name.
+        Raises RuntimeFailure where one fails.
         """
         streams = self._workload.streams
         for index in range(requests):
@@ -110,11 +110,6 @@ class Generator:
                 return
             if record.failed:
                 raise RuntimeFailure(f"a warm-up request failed: {record.error}")
-            if len(record.output_token_ids) < len(record.token_times) and any(s.turns > 1 for s in streams):
-                raise UsageError(
-                    "conversations go on with the ids of their answers, which this server does not name: "
-                    "take a workload without 'turns'"
-                )
 
     def run(self) -> Load:
         """Send the workload and wait for its end. Raises RuntimeFailure if the endpoint fails on the way."""

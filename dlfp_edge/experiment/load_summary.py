@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pydantic import BaseModel, ConfigDict, Field
 
 from dlfp_edge.experiment.load import Load
-from dlfp_edge.experiment.remote import RemoteRecord
+from dlfp_edge.experiment.remote import RemoteRecord, clock_differences_s
 from dlfp_edge.measure.latency import (
     complete,
     contended_gaps_s,
@@ -101,19 +101,6 @@ def summarize(
         errors=list(dict.fromkeys(record.error for record in load.records if record.error)),
         notes=notes,
     )
-
-
-def clock_differences_s(record: TaskRecord) -> list[float]:
-    """How much later than by the server's own clock the client had each token.
-
-    The two clocks have no start in common: the token that came fastest is taken to have come at once.
-    """
-    if not isinstance(record, RemoteRecord) or len(record.engine_token_s) != len(record.token_times):
-        return []
-    if record.merged_events or not record.token_times:
-        return []
-    apart = [seen - said for seen, said in zip(record.token_times, record.engine_token_s, strict=True)]
-    return [each - min(apart) for each in apart]
 
 
 def _class(load: Load, task_class: Class) -> ClassLoad:

@@ -42,6 +42,19 @@ class RemoteRecord(TaskRecord):
     engine_token_s: list[float] = field(default_factory=list)
 
 
+def clock_differences_s(record: TaskRecord) -> list[float]:
+    """How much later than by the server's own clock the client had each token.
+
+    The two clocks have no start in common: the token that came fastest is taken to have come at once.
+    """
+    if not isinstance(record, RemoteRecord) or len(record.engine_token_s) != len(record.token_times):
+        return []
+    if record.merged_events or not record.token_times:
+        return []
+    apart = [seen - said for seen, said in zip(record.token_times, record.engine_token_s, strict=True)]
+    return [each - min(apart) for each in apart]
+
+
 class Presence:
     """Whether background requests are under way at an endpoint, and when one last was."""
 

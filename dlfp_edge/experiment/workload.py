@@ -6,6 +6,7 @@ import difflib
 import importlib.resources
 import math
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -123,6 +124,26 @@ class Stream(BaseModel):
         )
         return stream
 
+    def one_by_one(self, requests: int, most_tokens: int) -> Stream:
+        """So many requests like the stream's own, one after another, with short answers and prompts of their own.
+
+        Texts stay what they are.
+        """
+        stream = self.model_copy(
+            update={
+                "name": self.name if self.texts else f"{self.name} alone",
+                "clients": 1,
+                "requests": requests,
+                "prompt_tokens": None if self.texts else self.prompt_length(0),
+                "max_tokens": min(self.answer_length(0), most_tokens),
+                **dict.fromkeys(("rate", "trace", "pace"), None),
+                **dict.fromkeys(("think_s", "start_s"), 0.0),
+                "turns": 1,
+            }
+        )
+        stream._rows = ()
+        return stream
+
     @property
     def longest(self) -> int:
         """The number of the request with the most tokens, prompt and answer together; 0 where all have as many."""
@@ -209,6 +230,11 @@ class Workload(BaseModel):
     def instruction(self, stream: Stream) -> str:
         """The content of the stream's instruction; "" where it has none."""
         return self._instructions.get(stream.name, "")
+
+    def checksum(self) -> int:
+        """Of what the files that the workload names hold: its texts and traces."""
+        rows = [stream.rows for stream in self.streams]
+        return zlib.crc32(repr((sorted(self._texts.items()), sorted(self._instructions.items()), rows)).encode())
 
     def of_class(self, task_class: Class) -> list[Stream]:
         """The streams of one class."""

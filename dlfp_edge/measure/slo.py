@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dlfp_edge.measure.latency import e2el_s, tpot_s, ttft_s
-from dlfp_edge.task import Finish, TaskRecord
-
 RELATIVE = "relative to solo, ours"
 """The source of objectives that are multiples of what the device does alone."""
 
@@ -28,12 +25,11 @@ class Slo:
     e2el_s: float
     source: str
 
-    def met(self, record: TaskRecord) -> bool:
-        """Whether the request got its whole answer within all three; an answer of one token has no ITL to miss."""
-        first, mean, whole = ttft_s(record), tpot_s(record), e2el_s(record)
-        if first is None or whole is None:  # `e2el_s` is that of a complete answer only
+    def met(self, ttft_s: float | None, itl_s: float | None, e2el_s: float | None) -> bool:
+        """Whether a whole answer kept all three; without `itl_s` it has one token, and no ITL to miss."""
+        if ttft_s is None or e2el_s is None:
             return False
-        return first <= self.ttft_s and (mean is None or mean <= self.itl_s) and whole <= self.e2el_s
+        return ttft_s <= self.ttft_s and (itl_s is None or itl_s <= self.itl_s) and e2el_s <= self.e2el_s
 
 
 PRESETS = {"agent": Slo(ttft_s=5.0, itl_s=0.035, e2el_s=14.0, source="the paper's Agent")}
@@ -51,20 +47,10 @@ def relative_slo(*, solo_ttft_s: float, solo_gap_s: float, max_tokens: int) -> S
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """How many requests met an SLO. `share` is `met` of `requests`, 0 to 1; None without a request.
-
-    A request that failed, or ended without its tokens, missed. One that was cancelled (as the end of a run does)
-    neither met nor missed and is no part of `requests`; `cancelled` counts those.
-    """
+    """How many requests met an SLO. `share` is `met` of `requests`, 0 to 1; None without a request."""
 
     met: int
-    missed: int
-    cancelled: int
-
-    @property
-    def requests(self) -> int:
-        """Requests that met or missed."""
-        return self.met + self.missed
+    requests: int
 
     @property
     def share(self) -> float | None:
@@ -72,18 +58,11 @@ class Attainment:
         return self.met / self.requests if self.requests else None
 
     def goodput(self, measured_s: float) -> float | None:
-        """Requests that met the SLO per second of measured time; None where no time was measured."""
-        return self.met / measured_s if measured_s > 0 else None
+        """Requests that met the SLO per second of measured time; None where nothing, or no time, was measured."""
+        return self.met / measured_s if measured_s > 0 and self.requests else None
 
 
-def attainment(records: Iterable[TaskRecord], slo: Slo) -> Attainment:
-    """How many of the ended requests met the SLO."""
-    met = missed = cancelled = 0
-    for record in records:
-        if record.finish is Finish.CANCELLED:
-            cancelled += 1
-        elif slo.met(record):
-            met += 1
-        else:
-            missed += 1
-    return Attainment(met, missed, cancelled)
+def attainment(outcomes: Iterable[bool | None]) -> Attainment:
+    """Of the outcomes of requests; None stands for one of which it is not known, as where the end of a run cut it."""
+    known = [outcome for outcome in outcomes if outcome is not None]
+    return Attainment(sum(known), len(known))

@@ -62,19 +62,6 @@ def test_overhead() -> None:
         assert row["share %"] > 0
 
 
-def test_compare(cli: Cli, tmp_path: Path) -> None:
-    said = cli(
-        "compare", "--runtime", "simulated", "--settings", "lanes/dlfp,shared/unlimited", "--rounds", "1",
-        "--window", "4s", "--pace", "off,12", "--out", "c", "--json",
-    )  # fmt: skip
-    document = json.loads(said.out)
-    assert said.code == 0
-    labels = {row["setting"] for row in document["rows"]}
-    assert {"lanes/dlfp unpaced", "lanes/dlfp at 12/s", "shared/unlimited unpaced"} <= labels
-    assert document["baseline"] == "shared/unlimited unpaced"
-    assert (tmp_path / "c" / "frontier.png").exists()
-
-
 def test_crowded(cli: Cli) -> None:
     document = json.loads(cli("bench", "crowded", "--runtime", "simulated", "--json").out)
     assert [(row["placement"], row["room for"]) for row in document["rows"]] == [

@@ -102,7 +102,17 @@ def assert_one_line_at_the_end(said: Said, *words: str) -> None:
         (["bench", "preempt", "--periods", "0"], ["--periods"]),
         (["compare", "demo", "--settings", "lanes/dlfp,shard/dlfp"], ["shard", "shared"]),
         (["bench", "memory", *SIMULATED, "--ctx", "10"], ["--ctx", "1024"]),
-        (["compare", "demo", "--rounds", "0"], ["--rounds"]),
+        (["compare", "demo", "--gaps", "0"], ["--gaps"]),
+        (["compare", "demo", "--settings", "auto"], ["--settings", "nothing to compare"]),
+        (["compare", "demo", "--cap", "soon"], ["--cap", "soon"]),
+        (["compare", "demo", "--seeds", "1,x"], ["--seeds", "1,x"]),
+        (["compare", "demo", "--seeds", "1,1"], ["--seeds", "different"]),
+        (["compare", "demo", "--seeds", "-1"], ["--seeds"]),
+        (["compare", "demo", "--settings", "shared/fixed:*"], ["--settings", "candidate"]),
+        (["compare", "demo", "--peer", "llama-servr"], ["llama-servr", "llama-server"]),
+        (["compare", "demo", "--peer-binary", "/bin/true"], ["--peer"]),
+        (["compare", *SIMULATED, "--peer", "llama-server"], ["--runtime simulated"]),
+        (["compare", "demo", "--endpoint", "nonsense"], ["nonsense"]),
     ],
 )
 def test_wrong_words(cli: Cli, arguments: list[str], words: list[str]) -> None:

@@ -15,7 +15,8 @@ from dlfp_edge.experiment.detect import detect
 from dlfp_edge.experiment.dialect import DIALECTS
 from dlfp_edge.experiment.endpoint import Endpoint
 from dlfp_edge.experiment.load import Generator, Load
-from dlfp_edge.experiment.load_summary import ClassLoad, clock_differences_s, summarize
+from dlfp_edge.experiment.load_summary import ClassLoad, summarize
+from dlfp_edge.experiment.remote import clock_differences_s
 from dlfp_edge.experiment.words import IdsOnly, Words
 from dlfp_edge.experiment.workload import Workload
 from dlfp_edge.task import Finish

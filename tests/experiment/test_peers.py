@@ -286,15 +286,6 @@ def test_a_server_that_ignores_the_request_to_end_is_killed(
     assert all(map(gone, peer.pids))
 
 
-def test_a_server_settles_after_its_clients_have_left(peer: Peer) -> None:
-    with Endpoint(peer.urls, dialect=DIALECTS["llama-server"]) as endpoint:
-        started = threading.Event()
-        endpoint.submit(TaskSpec((2, 3689), max_tokens=900, sampling=GREEDY), on_token=lambda *_: started.set())
-        assert started.wait(PATIENCE_S)
-        assert not peer.settle(0.0)
-    assert peer.settle(PATIENCE_S)
-
-
 def test_many_requests_at_once_all_end(peer: Peer) -> None:
     records: list[Any] = []
     done = threading.Event()

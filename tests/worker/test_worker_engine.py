@@ -568,9 +568,8 @@ def test_threads_and_descriptors_do_not_grow_with_restarts(worker: OpenWorker) -
     before = held()
     for _ in range(4):
         kill(edge)
-        after = held()
-    until(lambda: held() <= before or held() == after)
-    assert after <= before
+        held()
+    until(lambda: held() <= before)  # what the last one held may still be closing
     assert detect_device().cpu().limit >= 1
 
 

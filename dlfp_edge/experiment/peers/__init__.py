@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import json
 import sys
-import time
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -77,14 +76,6 @@ class Peer:
         """End the servers; safe to repeat."""
         for server in self._servers.values():
             server.close()
-
-    def settle(self, timeout_s: float = 60.0) -> bool:
-        """Wait until the servers work on nothing any more: one that is told to stop first ends the step it is in.
-
-        Returns False where one still works after `timeout_s`.
-        """
-        deadline = time.monotonic() + timeout_s
-        return all(server.settle(deadline) for server in self._servers.values())
 
     def describe(self) -> dict[str, Any]:
         """What runs, with which settings, and how many of each server's threads have which priority."""

@@ -86,17 +86,6 @@ class ServerProcess:
                         found[f"{policy}, nice {os.getpriority(os.PRIO_PROCESS, thread.id)}"] += 1
         return dict(found)
 
-    def settle(self, deadline: float) -> bool:
-        """Wait until no slot works any more; False where one still does by then, or the server has ended."""
-        with httpx.Client(timeout=_POLL_S, trust_env=False) as client:
-            while self._process.poll() is None and (left := deadline - time.monotonic()) > 0:
-                with contextlib.suppress(httpx.HTTPError, ValueError, TypeError, KeyError):
-                    slots = client.get(f"{self.url}/slots", timeout=left).raise_for_status().json()
-                    if not any(slot["is_processing"] for slot in slots):
-                        return True
-                time.sleep(_POLL_S)
-        return False
-
     def _printed_url(self, deadline: float) -> str:
         """The URL that the server prints; a thread reads on, since a pipe cannot be waited for on every system."""
         found: queue.Queue[str] = queue.Queue()

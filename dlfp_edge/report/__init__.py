@@ -1,0 +1,1 @@
+"""Reports for people: one self-contained page each."""
