@@ -201,9 +201,11 @@ def test_background_workers_are_idle_and_the_driver_is_not(tiny_runtime: Runtime
     lane: Any = open_lane(tiny_runtime, context=512, priority=Priority.LOWEST)
     description = lane.workers.describe()
     assert description["driver"] == "SCHED_OTHER"
-    assert len(description["workers"]) == 2
-    assert set(description["workers"].values()) == {"SCHED_IDLE"}
-    for thread in description["workers"]:
+    # A thread of something else in this process that was there for a moment while the lane opened is told as ended.
+    workers = {thread: policy for thread, policy in description["workers"].items() if policy != "ended"}
+    assert len(workers) == 2
+    assert set(workers.values()) == {"SCHED_IDLE"}
+    for thread in workers:
         assert os.sched_getscheduler(int(thread)) == os.SCHED_IDLE
     assert lane.cpu_s() > 0
 
