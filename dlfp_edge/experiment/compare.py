@@ -133,11 +133,10 @@ class Comparer:
     def _described(self, planned: Planned, began: float, measured: Measured, target: dict[str, Any]) -> TrialRecord:
         requests = requests_of(measured.load, planned.arm.workload)
         reason = fault(requests, measured, planned.arm.workload)
-        failed = measured.load.ended_by == "failures" or measured.load.failing
         return self._record(
             planned,
             began,
-            status="failed" if failed else "complete" if reason is None else "void",
+            status="failed" if measured.load.gone else "complete" if reason is None else "void",
             reason=reason,
             duration_s=measured.load.duration_s,
             ended_by=measured.load.ended_by,

@@ -73,7 +73,8 @@ class Experiment:
         labels = [arm.label for arm in self.arms]
         self.baseline = next((label for label in BASELINES if label in labels), None)
         self.plan = Plan(self.arms, question.seeds, self.baseline)
-        self._identity = _identity(question, runtime, name, self.arms)
+        self._machine, self._told = detect_device().describe(), runtime.describe()
+        self._identity = _identity(question, self._told, name, self.arms)
         self.limits = self._limits()
         self._comparer: Comparer | None = None
         self._harness: Checked | None = None
@@ -124,9 +125,11 @@ class Experiment:
 
     def _check_harness(self, files: TrialFiles) -> None:
         """Once a comparison: what it saw holds for all of its trials."""
-        self._harness = files.harness() or check_harness(self._runtime, lambda: self._stopped)
-        if self._harness is not None:
-            files.write_harness(self._harness)
+        self._harness = files.harness()
+        if self._harness is None:
+            self._harness = check_harness(self._runtime, lambda: self._stopped)
+            if self._harness is not None:
+                files.write_harness(self._harness)
 
     def _save(self, comparer: Comparer) -> Result:
         result = self._result(comparer)
@@ -151,8 +154,8 @@ class Experiment:
             expected_s=self.expected_s(),
             harness=None if seen is None else {"matching": seen.matching, "nonmatching": seen.nonmatching},
             harness_fault=None if seen is None else seen.fault,
-            machine=detect_device().describe(),
-            runtime=_json(self._runtime.describe()),
+            machine=self._machine,
+            runtime=_json(self._told),
         )
 
     def _limits(self) -> Limits:
@@ -192,9 +195,8 @@ def open_experiment(
         raise
 
 
-def _identity(question: Question, runtime: Runtime, name: str, arms: list[Arm]) -> dict[str, Any]:
+def _identity(question: Question, told: Mapping[str, Any], name: str, arms: list[Arm]) -> dict[str, Any]:
     """What makes this comparison the one it is: two with the same can share a folder. Nothing that a probe measured."""
-    told = runtime.describe()
     return {
         "versions": {"dlfp-edge": version("dlfp-edge"), name: told.get("llama_cpp_python")},
         "runtime": name,

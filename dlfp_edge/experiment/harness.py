@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import median
-from threading import Event
 from typing import NamedTuple
 
 from dlfp_edge.engine import Engine
 from dlfp_edge.errors import RuntimeFailure
-from dlfp_edge.experiment.session import is_virtual, running
+from dlfp_edge.experiment.session import running
 from dlfp_edge.experiment.sizing import sized
-from dlfp_edge.experiment.trial_load import Limits, TrialLoad
+from dlfp_edge.experiment.trial_load import Limits, TrialLoad, wait_for
 from dlfp_edge.experiment.workload import Stream, Workload
 from dlfp_edge.measure.latency import ttft_s
 from dlfp_edge.runtime import Rollback, Runtime
@@ -80,21 +79,10 @@ def _ttft_s(runtime: Runtime, settings: Settings, workload: Workload, stopped: C
     with running(engine):
         load = TrialLoad(engine, workload, runtime.tokenizer, seed=0, limits=Limits(cap_s=MOST_S))
         engine.call_at(engine.clock.now(), load.begin)
-        wait_for(engine, lambda: load.done() or stopped())
+        wait_for(engine, load, stopped)
         if stopped():
             return []
         first = [time for record in load.outcome().records[1:] if (time := ttft_s(record)) is not None]
     if not first:
         raise RuntimeFailure("the check of the harness got no answer: run the workload alone first, with dlfp-edge run")
     return first
-
-
-def wait_for(engine: Engine, done: Callable[[], bool]) -> None:
-    """Run a virtual engine, or wait for one that runs. Raises RuntimeFailure where it fails."""
-    if is_virtual(engine):
-        engine.run_until(done)
-    pause = Event()
-    while not done():
-        if engine.failure is not None:
-            raise RuntimeFailure(f"the engine failed: {engine.failure}") from engine.failure
-        pause.wait(0.02)

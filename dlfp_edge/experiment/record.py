@@ -135,7 +135,7 @@ def fault(requests: list[Request], measured: Measured, workload: Workload) -> st
     streams = {stream.name: stream for stream in workload.streams}
     asked = measured.load.asked
     foreground = [request for request in requests if request.task_class is Class.FOREGROUND]
-    if measured.load.ended_by == "failures" or measured.load.failing:
+    if measured.load.gone:
         last = next((record.error for record in reversed(measured.load.records) if record.error), None)
         return f"the target failed one request after another: {last}"
     merged = sum(request.merged for request in foreground)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from threading import Event
 from typing import Any
 
 from dlfp_edge.engine import Engine
@@ -14,7 +13,7 @@ from dlfp_edge.experiment.client import LoadTarget
 from dlfp_edge.experiment.machine import MachineUse, MachineWatch
 from dlfp_edge.experiment.prefill import PrefillMeter, ProgressMeter, StepMeter
 from dlfp_edge.experiment.session import is_virtual
-from dlfp_edge.experiment.trial_load import Limits, Loaded, TrialLoad
+from dlfp_edge.experiment.trial_load import Limits, Loaded, TrialLoad, wait_for
 from dlfp_edge.experiment.workload import Stream, Workload
 from dlfp_edge.runtime import Tokenizer
 from dlfp_edge.task import Class, TaskRecord
@@ -24,8 +23,6 @@ WARM_UPS = 3
 WARM_UP_TOKENS = 16
 ISOLATED = 2
 """Background prompts read alone, after the foreground was measured alone."""
-
-POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +120,10 @@ class Trial:
         if limits is self._limits:
             self._load = load
         target.call_at(target.clock.now(), load.begin)
-        self._wait_for(load)
+        wait_for(target, load, lambda: self._stopped)
+        if not load.done():
+            raise RuntimeFailure("stopped on the way")
         return load.outcome()
-
-    def _wait_for(self, load: TrialLoad) -> None:
-        engine = self._opened.engine
-        if engine is not None and is_virtual(engine):
-            engine.run_until(lambda: load.done() or self._stopped)
-        pause = Event()
-        while not load.done():
-            failure = getattr(self._opened.target, "failure", None)
-            if failure is not None:
-                raise RuntimeFailure(f"the target failed: {failure}") from failure
-            if self._stopped:
-                raise RuntimeFailure("stopped on the way")
-            pause.wait(POLL_S)
 
     def _stepped(self, step: StepRecord) -> None:
         self._steps.append(step)

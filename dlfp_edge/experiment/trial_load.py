@@ -10,16 +10,20 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import Event
+from typing import cast
 
 from dlfp_edge.clock import Clock
-from dlfp_edge.errors import DlfpError
+from dlfp_edge.errors import DlfpError, RuntimeFailure
 from dlfp_edge.experiment.client import Handle, LoadTarget, StreamClient
 from dlfp_edge.experiment.prompts import prompt_source
+from dlfp_edge.experiment.session import SessionTarget, is_virtual
 from dlfp_edge.experiment.workload import Stream, Workload
 from dlfp_edge.runtime import Tokenizer
 from dlfp_edge.task import Class, Finish, OnFinish, OnToken, TaskRecord, TaskSpec
 
 POLL_S = 0.1
+WAIT_S = 0.05
 ENOUGH_GAPS = 1000
 FAILURES = 10
 """So many requests that fail one after another end a load: the target is not there."""
@@ -93,6 +97,11 @@ class Loaded:
     asked: dict[str, Asked]
     settled: bool
     failing: bool = False
+
+    @property
+    def gone(self) -> bool:
+        """Whether the target was not there any more: it failed one request after another."""
+        return self.failing or self.ended_by == "failures"
 
     @property
     def duration_s(self) -> float:
@@ -218,3 +227,18 @@ class TrialLoad:
         for client in self._clients:
             client.stop()
             client.cancel()
+
+
+def wait_for(target: LoadTarget, load: TrialLoad, stopped: Callable[[], bool]) -> None:
+    """Wait until the load is done, or was stopped; on virtual time, run the target until then.
+
+    Raises RuntimeFailure where the target fails.
+    """
+    if is_virtual(target):
+        cast(SessionTarget, target).run_until(lambda: load.done() or stopped())
+    pause = Event()
+    while not (load.done() or stopped()):
+        failure = getattr(target, "failure", None)
+        if failure is not None:
+            raise RuntimeFailure(f"the target failed: {failure}") from failure
+        pause.wait(WAIT_S)
