@@ -18,7 +18,8 @@ FIRST_INTERVAL_S = 6.0
 rate; with none at all the first arrival costs half a second."""
 
 RIGID_STEP_S = 0.25
-"""Measured work of a step that cannot be interrupted: how long an arrival may wait for it."""
+"""Measured work of a step that cannot be interrupted: how long an arrival may wait for it. In lanes, of one on some of
+the CPUs only: how long the others may stay idle once nobody is watching."""
 
 LANE_STEP_S = 1.0
 """Measured work of a step in a lane of its own. Priority hands the cores over within a step, so all a shorter one gains
@@ -50,18 +51,21 @@ class StepSize:
             self._interval_s = interval_s if self._interval_s is None else 0.5 * (self._interval_s + interval_s)
         self._last = now
 
-    def tokens(self, cost: Cost, now: float) -> int:
-        """The most tokens to run in one go; the runtime's largest step where nothing is known of its speed."""
+    def tokens(self, cost: Cost, now: float, *, restricted: bool = False) -> int:
+        """The most tokens to run in one go; the runtime's largest step where nothing is known of its speed.
+
+        A lane `restricted` to some CPUs runs shorter ones: with each it can have all of them again.
+        """
         if not cost.prefill_s:
             return self._caps.ubatch
-        tokens = int(self._work_s(now) / cost.prefill_s)
+        tokens = int(self._work_s(now, restricted=restricted) / cost.prefill_s)
         if not self._shared:
             tokens = min(max(tokens, self.efficient), self._caps.ubatch)
         return max(self._caps.tile, min(tokens, self._caps.largest_step))
 
-    def _work_s(self, now: float) -> float:
+    def _work_s(self, now: float, *, restricted: bool) -> float:
         if not self._shared:
-            return LANE_STEP_S
+            return RIGID_STEP_S if restricted else LANE_STEP_S
         if self._caps.interruptible is Interruptible.NO:
             return RIGID_STEP_S
         if self._last is None:

@@ -33,8 +33,10 @@ MAX_AGE_S = 10.0
 LEAST_BESIDE, MOST_BESIDE = 8, 64
 """Gaps beside background work before they count, and how many are kept. What the probe saw is the first of them."""
 
-USUAL, SLOW = 0.75, 0.95
-"""Quantiles of these gaps: threads are chosen by the first, which is to keep the target, and pauses by the second."""
+USUAL, SLOW = 0.5, 0.95
+"""Quantiles of these gaps. A target relative to the median alone is kept by the median beside the background: a slower
+quantile says as much about the machine as about the background, and on noisy days it had a lone reader decode on both
+CPUs, for no shorter P99 and a third of the background's throughput. An absolute one, and pauses, by the second."""
 
 UNSEEN_USUAL, UNSEEN_SLOW = 1.1, 1.25
 """The same of steps that have not been seen there yet, at least; a probe is short."""
@@ -78,10 +80,16 @@ class DecodeTimes:
     A runtime that gives no times, or whose words depend on the count, keeps the count it names.
     """
 
-    def __init__(self, capabilities: Capabilities) -> None:
+    def __init__(self, capabilities: Capabilities, *, absolute: bool = False, spare: int = 0) -> None:
+        """`absolute`: targets are no multiples of the time alone, so that slow gaps are to keep them. `spare` CPUs are
+        left to the background by decodes beside it.
+        """
         probed = capabilities.decode_s_by_threads
+        self._absolute = absolute
         self._counts = sorted(probed) if capabilities.threads_invariant and probed else [capabilities.decode_threads]
         self._default = capabilities.decode_threads
+        most_beside = max(capabilities.prefill_threads - spare, self._counts[0])
+        self._counts_beside = [threads for threads in self._counts if threads <= most_beside]
         self._shape = _Shape(capabilities)
         self._growth = _Growth(capabilities, self._shape)
         self._cells = 0
@@ -153,7 +161,10 @@ class DecodeTimes:
 
     def fastest(self, decoders: int) -> int:
         """The count for decodes with nothing beside them."""
-        times = {threads: self.alone_s(decoders, threads) for threads in self._counts}
+        return self._fastest_of(self._counts, decoders)
+
+    def _fastest_of(self, counts: list[int], decoders: int) -> int:
+        times = {threads: self.alone_s(decoders, threads) for threads in counts}
         known = {threads: time_s for threads, time_s in times.items() if time_s is not None}
         return min(known, key=known.__getitem__) if known else self._default
 
@@ -165,11 +176,11 @@ class DecodeTimes:
         """
         if target_s is None:
             return self._default
-        for threads in self._counts:
-            time_s = self.beside_s(decoders, threads, now)
+        for threads in self._counts_beside:
+            time_s = self.beside_s(decoders, threads, now, slow=self._absolute)
             if time_s and time_s <= target_s:
                 return threads
-        return self.fastest(decoders)
+        return self._fastest_of(self._counts_beside, decoders)
 
     def beside_s(self, decoders: int, threads: int, now: float, *, slow: bool = False) -> float | None:
         """A usual or a slow gap of this many decoders on `threads` beside background work; None if unknown."""

@@ -252,6 +252,7 @@ class Engine:
         self._state.background_waiting = self._queues.count(Class.BACKGROUND) > 0
         self._state.queued = sum(self._queues.count(member) for member in Class)
         self._starter.start_steps(now)
+        self._stopper.clear_the_way(now)
 
     def _wait(self) -> None:
         """Wait for whatever comes first, and account for the steps that have ended."""

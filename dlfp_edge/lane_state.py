@@ -25,7 +25,7 @@ class Flight:
 
     `total_tokens` are those of the step, `background_tokens` those of background tasks, `prefill_tokens` those that are
     not decodes; `decodes` counts the decodes of either class, and `cells_read` the KV cells that the foreground's read.
-    For `waited_s` it was put off for the background's sake.
+    For `waited_s` it was put off for the background's sake. While it is `exclusive` the background's lane stands still.
     `copy` is the task whose KV cells are copied, and which.
     """
 
@@ -44,6 +44,7 @@ class Flight:
     bound_s: float | None = None
     alone: bool = True
     cells_read: int = 0
+    exclusive: bool = False
     note: str = ""
     next_call: float | None = None
     copy: tuple[Running, Transfer] | None = None

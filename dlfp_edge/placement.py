@@ -112,15 +112,16 @@ def _open(
     return runtime.open_lane(LaneSpec(name, priority, tasks + resting, cells, threads_invariant=threads_invariant))
 
 
-def background_cores(topology: CpuTopology, decode_threads: int) -> tuple[int, ...] | None:
+def background_cores(topology: CpuTopology, decode_threads: int, *, ranked: bool = True) -> tuple[int, ...] | None:
     """CPUs the background keeps to while the foreground decodes; None where priority alone is enough.
 
     It leaves `decode_threads` whole physical cores, the fast ones first: an idle-priority thread on the sibling of a
-    decoding core, or a fast core taken on a hybrid part, slows a decode that no priority protects.
+    decoding core, or a fast core taken on a hybrid part, slows a decode that no priority protects. Where lanes are not
+    `ranked`, because priority is refused or does nothing, that holds of any core.
     """
     shared = any(len(group) > 1 for group in topology.siblings)
     hybrid = set(topology.performance) != set(topology.usable)
-    if not shared and not hybrid:
+    if ranked and not shared and not hybrid:
         return None
     fast = set(topology.performance)
     groups = sorted(topology.siblings, key=lambda group: (not fast & set(group), group))

@@ -54,8 +54,10 @@ class Starter:
 
     def __init__(self, state: State, topology: CpuTopology | None) -> None:
         self._state = state
-        self._cores = background_cores(topology, state.caps.decode_threads) if topology else None
-        self._pinned = False
+        self._topology = None if state.shared else topology
+        self._decode_threads = state.caps.decode_threads
+        self._kept_for: int | None = None
+        self._cores: tuple[int, ...] | None = None
 
     def start_steps(self, now: float) -> None:
         """Submit to every lane what it can run now."""
@@ -111,6 +113,8 @@ class Starter:
             return False
         parts = self._parts(step_plan, runnable)
         threads = self._threads(lane, step_plan, budget, target_s, now, beside=beside)
+        if beside and all(work.decode for work, _ in step_plan.parts):
+            self._decode_threads = threads
         step = Step(tuple(segment for _, segment, _ in parts), threads)
         flight = Flight(
             handle=lane.lane.submit(step),
@@ -126,6 +130,7 @@ class Starter:
             submitted=now,
             waited_s=lane.waited_s if decoders else 0.0,
             cells_read=cells_read,
+            exclusive=not self._state.ranked and not self._state.yields(lane) and threads > self._decode_threads,
             note=self._note(lane, step_plan, limits),
         )
         flight.predicted_s = lane.cost.predict(flight.decodes, flight.prefill_tokens)
@@ -194,7 +199,7 @@ class Starter:
         return (
             self._state.held
             or self._state.solo.active
-            or any(f.backstopped for f in self._state.lanes.foreground.in_flight)
+            or any(f.backstopped or f.exclusive for f in self._state.lanes.foreground.in_flight)
         )
 
     def _runnable(self, lane: LaneState) -> list[Running]:
@@ -287,7 +292,7 @@ class Starter:
 
     def _isolated(self, lane: LaneState, runnable: list[Running], now: float) -> int:
         """Tokens of a step of background work alone: what it may lose, and what the reserve of paced streams covers."""
-        tokens = self._state.size.tokens(lane.cost, now)
+        tokens = self._state.size.tokens(lane.cost, now, restricted=self._cores is not None)
         reserves = [r.playout.deadline() for r in runnable if r.foreground and r.decoding]
         deadlines = [deadline for deadline in reserves if deadline is not None]
         if deadlines and lane.cost.prefill_s:
@@ -315,12 +320,12 @@ class Starter:
         return times.fastest(step_plan.total)
 
     def _pause_s(self, lane: LaneState, step_plan: Plan, target_s: float | None, now: float, *, owed: bool) -> float:
-        """How long after the last step of foreground decodes that need every CPU this one starts.
+        """How long after the last step of foreground decodes this one starts.
 
-        The background has what the target leaves. Otherwise it would have its floor: eight readers on two CPUs with a
-        gap of 55 ms left it 45 tokens/s of prefill, spaced out below their target of 85 ms, 160. Steps that read a
-        prompt too make room for it only where it is owed its floor. Where the target leaves less than that, the step is
-        a floor step, on the fewest threads or late.
+        The background has what the target leaves. Otherwise, where decodes need every CPU, it would have its floor:
+        eight readers on two CPUs with a gap of 55 ms left it 45 tokens/s of prefill, spaced out below their target of
+        85 ms, 160. Steps that read a prompt too make room for it only where it is owed its floor. Where the target
+        leaves less than that, the step is a floor step, on the fewest threads or late.
         """
         decodes = sum(1 for work, _ in step_plan.parts if work.foreground and work.decode)
         if not decodes or lane.in_flight:
@@ -332,9 +337,9 @@ class Starter:
         times, most = self._state.decode_times, self._state.caps.prefill_threads
         threads = times.beside(decodes, target_s, now)
         slow_s = times.beside_s(decodes, threads, now, slow=True)
-        if threads < most or slow_s is None:
+        if slow_s is None:
             return 0.0
-        step_plan.floor = owed and longest_s - slow_s < FLOOR_PAUSE * slow_s
+        step_plan.floor = owed and threads >= most and longest_s - slow_s < FLOOR_PAUSE * slow_s
         if not step_plan.floor:
             return longest_s - slow_s
         return FLOOR_PAUSE * slow_s if times.fewest >= most else 0.0
@@ -354,7 +359,7 @@ class Starter:
         watching = [running for running in self._state.lanes.foreground.running if not running.ended]
         if not watching:
             return most
-        threads = budget or most
+        threads = min(budget or most, len(self._cores or range(most)))
         unpaced = sum(1 for running in watching if running.task.spec.pace is None)
         if unpaced and all(work.decode for work, _ in step_plan.parts):
             target_s = self._target_s(self._state.lanes.foreground, unpaced)
@@ -401,12 +406,17 @@ class Starter:
 
     def _pin_background(self) -> None:
         """Keep the background off the cores the foreground decodes on, while it does."""
-        if self._cores is None or self._state.shared:
+        if self._topology is None:
             return
-        wanted = bool(self._state.lanes.foreground.running)
-        if wanted != self._pinned:
-            self._state.lanes.background.lane.pin(self._cores if wanted else None)
-            self._pinned = wanted
+        threads = self._decode_threads if self._state.lanes.foreground.running else None
+        if threads == self._kept_for:
+            return
+        self._kept_for, before = threads, self._cores
+        self._cores = None
+        if threads is not None:
+            self._cores = background_cores(self._topology, threads, ranked=self._state.ranked)
+        if self._cores != before:
+            self._state.lanes.background.lane.pin(self._cores)
 
 
 def _can_run(running: Running) -> bool:

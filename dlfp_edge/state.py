@@ -24,7 +24,8 @@ from dlfp_edge.trace import Counters
 class State:
     """Changed by the engine's thread alone.
 
-    `stoppable` says that the runtime can interrupt a step, `caps.interruptible` how the policy may. `queued` is how
+    `stoppable` says that the runtime can interrupt a step, `caps.interruptible` how the policy may. `ranked` says that
+    the background's lane gives way by priority; where it does not, it keeps off the foreground's CPUs. `queued` is how
     many tasks waited when steps were last started. `held` says that background work is held on request, `owed` that it
     shares steps and got less than its floor, `backstops` when the backstop last acted, `background_seen` when
     background work last existed, `background_progress` when it last advanced.
@@ -49,9 +50,14 @@ class State:
         self.delivery = delivery
         self.shared = lanes.placement is Placement.SHARED
         self.classes_share = self.shared and not settings.single_class
+        self.ranked = settings.priority and capabilities.priority_effective is not False
         if not lanes.foreground.lane.spec.threads_invariant:
             capabilities = replace(capabilities, decode_s_per_cell={})  # those of another kind of lane
-        self.decode_times = DecodeTimes(capabilities)
+        self.decode_times = DecodeTimes(
+            capabilities,
+            absolute=settings.target_itl_s is not None,
+            spare=0 if self.shared or self.ranked else 1,
+        )
         self.targets = Targets(settings, lanes.placement, self.decode_times, say)
         self.pressure = Pressure(capabilities, counters, say)
         self.size = StepSize(capabilities, shared=self.shared)

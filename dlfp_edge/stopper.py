@@ -75,6 +75,12 @@ class Stopper:
             if self._interrupt(lane, flight, now):
                 self._state.solo.interrupted(min(now - flight.submitted, flight.predicted_s))
 
+    def clear_the_way(self, now: float) -> None:
+        """Stop the background's step where a foreground step needs its CPUs and priority would not give them to it."""
+        if any(flight.exclusive for flight in self._state.lanes.foreground.in_flight):
+            for flight in self._state.lanes.background.in_flight:
+                self._interrupt(self._state.lanes.background, flight, now)
+
     def enforce_bounds(self, now: float) -> None:
         """The backstop: a foreground step past its bound is freed of what stretches it."""
         while self._state.backstops and self._state.backstops[0] < now - BACKSTOP_WINDOW_S:
