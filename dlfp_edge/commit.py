@@ -65,10 +65,11 @@ class Committer:
     def _learn(self, lane: LaneState, flight: Flight, result: StepResult, service_s: float, step_s: float) -> Update:
         if result.interrupted and flight.backstopped and self._state.shared and flight.budget is not None:
             used = flight.total_tokens - flight.decoders
+            lane.cost.observe(flight.decodes, flight.prefill_tokens, step_s, flight.decode_s)  # at least so long
             return lane.controller.observe(Observation(step_s, None, flight.target_s, flight.budget, used))
         if result.interrupted or result.error is not None:
             return Update(lane.controller.state, changed=False, reason=result.error or "interrupted")
-        lane.cost.observe(flight.decodes, flight.prefill_tokens, service_s)
+        lane.cost.observe(flight.decodes, flight.prefill_tokens, step_s, flight.decode_s)
         decode_only = flight.decoders == len(flight.parts)
         if flight.decoders:
             self._state.last_gap_s = flight.waited_s + step_s

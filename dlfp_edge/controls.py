@@ -61,6 +61,7 @@ CONTROLS: tuple[Control, ...] = (
         "ours, an ablation of lanes/dlfp",
         prefix_cache=False,
     ),
+    _shared("slack", "slack", "as many tokens join a foreground step as are predicted to end in time", _OURS),
     _shared("dlfp", "dlfp", "the controller sets how many tokens join a foreground step", "the paper, repaired"),
     _shared(
         "dlfp-bounded",
@@ -144,7 +145,9 @@ def controller_names(placement: Placement) -> list[str]:
 
 def find_control(placement: Placement, name: str) -> Control | None:
     """The control of a placement, for `auto` the lanes' before the one for shared steps; None where there is none."""
-    name = "fixed:N" if name.startswith("fixed:") else "dlfp" if name == "auto" else name
+    if name == "auto":
+        name = "slack" if placement is Placement.SHARED else "dlfp"
+    name = "fixed:N" if name.startswith("fixed:") else name
     fitting = (control for control in CONTROLS if placement in (Placement.AUTO, control.placement))
     return next((control for control in fitting if control.name == name), None)
 

@@ -25,6 +25,7 @@ class Flight:
 
     `total_tokens` are those of the step, `background_tokens` those of background tasks, `prefill_tokens` those that are
     not decodes; `decodes` counts the decodes of either class, and `cells_read` the KV cells that the foreground's read.
+    `decode_s` is what the decodes alone were expected to take, None for a step that nobody waits for.
     For `waited_s` it was put off for the background's sake. While it is `exclusive` the background's lane stands still.
     `copy` is the task whose KV cells are copied, and which.
     """
@@ -42,6 +43,7 @@ class Flight:
     submitted: float
     waited_s: float = 0.0
     bound_s: float | None = None
+    decode_s: float | None = None
     alone: bool = True
     cells_read: int = 0
     exclusive: bool = False

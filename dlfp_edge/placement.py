@@ -60,7 +60,7 @@ def lane_cells(settings: Settings) -> tuple[int, int]:
 def _two(runtime: Runtime, settings: Settings) -> Lanes:
     # Both controllers are made first: a wrong name must not leave a lane open.
     share = make_controller(Placement.LANES, settings.controller, settings.preset, settings.parameters)
-    chunk = make_chunk_controller("dlfp")
+    chunk = make_chunk_controller("slack")
     cells, rest = lane_cells(settings)
     first = _open(runtime, "foreground", Priority.NORMAL, settings.foreground_sequences, cells, threads_invariant=True)
     try:
@@ -112,16 +112,16 @@ def _open(
     return runtime.open_lane(LaneSpec(name, priority, tasks + resting, cells, threads_invariant=threads_invariant))
 
 
-def background_cores(topology: CpuTopology, decode_threads: int, *, ranked: bool = True) -> tuple[int, ...] | None:
-    """CPUs the background keeps to while the foreground decodes; None where priority alone is enough.
+def background_cores(topology: CpuTopology, decode_threads: int, *, apart: bool) -> tuple[int, ...] | None:
+    """CPUs the background keeps to while the foreground decodes; None where it may have all.
 
     It leaves `decode_threads` whole physical cores, the fast ones first: an idle-priority thread on the sibling of a
-    decoding core, or a fast core taken on a hybrid part, slows a decode that no priority protects. Where lanes are not
-    `ranked`, because priority is refused or does nothing, that holds of any core.
+    decoding core, or a fast core taken on a hybrid part, slows a decode that no priority protects. `apart` says that it
+    leaves them on any machine.
     """
     shared = any(len(group) > 1 for group in topology.siblings)
     hybrid = set(topology.performance) != set(topology.usable)
-    if ranked and not shared and not hybrid:
+    if not (apart or shared or hybrid):
         return None
     fast = set(topology.performance)
     groups = sorted(topology.siblings, key=lambda group: (not fast & set(group), group))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from dlfp_edge.control import View
+from dlfp_edge.control import View, split
 from dlfp_edge.decode_times import UNSEEN_SLOW
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.lane_state import Flight, LaneState
@@ -39,6 +39,10 @@ PACED_SHARE = 0.5
 SPACING = 0.95
 """Of their target, slow gaps of foreground decodes that need every CPU are stretched to this much."""
 
+WORTH_SPACING = 0.7
+"""Times a slow gap, how long pauses must be for the background to gain by them where decodes leave it CPUs anyway: with
+pauses of half a gap on two CPUs it had no more than on the one that was left to it."""
+
 FLOOR_PAUSE = 0.2
 """Times its own, how long a decode waits where the background is owed its floor and fewer threads cannot give it."""
 
@@ -56,7 +60,8 @@ class Starter:
         self._state = state
         self._topology = None if state.shared else topology
         self._decode_threads = state.caps.decode_threads
-        self._kept_for: int | None = None
+        self._spaced = False
+        self._kept_off: tuple[int, bool] | None = None
         self._cores: tuple[int, ...] | None = None
 
     def start_steps(self, now: float) -> None:
@@ -134,6 +139,8 @@ class Starter:
             note=self._note(lane, step_plan, limits),
         )
         flight.predicted_s = lane.cost.predict(flight.decodes, flight.prefill_tokens)
+        if flight.decoders:
+            flight.decode_s = self._decode_s(lane, flight.decodes)
         flight.bound_s = self._bound_s(lane, flight)
         self._join(lane, flight)
         lane.decode_only = lane.decode_only and not flight.decoders
@@ -246,15 +253,15 @@ class Starter:
         deadline = running.playout.deadline()
         if deadline is None:
             return True, True
+        low_s = RESERVE_LOW_S
+        if self._state.shared:  # as long as what is left is enough for an efficient chunk
+            low_s = min(low_s, RESERVE_MARGIN * lane.cost.predict(1, self._state.size.efficient))
         reserve_s = deadline - now
         if reserve_s >= RESERVE_HIGH_S:
             running.ahead = False
-        elif reserve_s <= RESERVE_LOW_S:
+        elif reserve_s <= low_s:
             running.ahead = True
-        if not self._state.shared:
-            return running.ahead, running.ahead
-        needed_s = RESERVE_MARGIN * lane.cost.predict(1, self._state.size.efficient)
-        return reserve_s <= needed_s, running.ahead
+        return running.ahead, running.ahead
 
     def _budget(
         self, lane: LaneState, works: list[Work], decoders: int, target_s: float | None, now: float
@@ -262,12 +269,20 @@ class Starter:
         beside = sum(w.remaining for w in works if not (w.foreground and w.decode))
         prompts = sum(not w.decode for w in works) + self._state.queued
         most = self._state.caps.prefill_threads if self._state.yields(lane) else self._state.caps.largest_step
-        prefill_s = lane.cost.prefill_s
-        fits = (target_s - lane.cost.decode_s(decoders)) / prefill_s if target_s is not None and prefill_s else None
-        view = View(decoders, beside, prompts, target_s, most, self._state.caps.tile, fits)
+        fits, unsplit = None, 0
+        if decoders and target_s is not None and not self._state.yields(lane):
+            decode_s = self._decode_s(lane, decoders)
+            fits = lane.cost.fits(decode_s, target_s, min(beside, most))
+            prompt = next((work.remaining for work in works if work.foreground and not work.decode), 0)
+            unsplit = split.unsplit(lane.cost, decode_s, target_s, prompt, self._state.caps.min_chunk, most)
+        view = View(decoders, beside, prompts, target_s, most, self._state.caps.tile, fits, unsplit)
         budget = lane.controller.budget(view, now)
         self._state.counters.resets = sum(state.controller.resets for state in self._state.lanes.all)
         return budget
+
+    def _decode_s(self, lane: LaneState, decoders: int) -> float:
+        """What so many foreground decodes take alone, as far as that is known."""
+        return self._state.decode_times.alone_s(decoders) or lane.cost.decode_s(decoders)
 
     def _limits(self, lane: LaneState, runnable: list[Running], cap: int | None, now: float) -> Limits:
         background = any(not running.foreground for running in runnable) and not self._state.settings.single_class
@@ -324,10 +339,12 @@ class Starter:
 
         The background has what the target leaves. Otherwise, where decodes need every CPU, it would have its floor:
         eight readers on two CPUs with a gap of 55 ms left it 45 tokens/s of prefill, spaced out below their target of
-        85 ms, 160. Steps that read a prompt too make room for it only where it is owed its floor. Where the target
-        leaves less than that, the step is a floor step, on the fewest threads or late.
+        85 ms, 160. Where fewer threads do and the target is far away, the background has every CPU in between instead
+        of some of them all the time. Steps that read a prompt too make room for it only where it is owed its floor.
+        Where the target leaves less than that, the step is a floor step, on the fewest threads or late.
         """
         decodes = sum(1 for work, _ in step_plan.parts if work.foreground and work.decode)
+        self._spaced = False
         if not decodes or lane.in_flight:
             return 0.0
         waits = target_s is not None and not any(_runs_low(running, now) for running in lane.running)
@@ -339,9 +356,13 @@ class Starter:
         slow_s = times.beside_s(decodes, threads, now, slow=True)
         if slow_s is None:
             return 0.0
-        step_plan.floor = owed and threads >= most and longest_s - slow_s < FLOOR_PAUSE * slow_s
+        room_s = longest_s - slow_s
+        if threads < most:
+            self._spaced = room_s >= WORTH_SPACING * slow_s
+            return room_s if self._spaced else 0.0
+        step_plan.floor = owed and room_s < FLOOR_PAUSE * slow_s
         if not step_plan.floor:
-            return longest_s - slow_s
+            return room_s
         return FLOOR_PAUSE * slow_s if times.fewest >= most else 0.0
 
     def _background_works(self) -> bool:
@@ -352,18 +373,13 @@ class Starter:
     def _background_threads(self, step_plan: Plan, budget: int | None, now: float) -> int:
         """The share, less one thread for every three backstops in 10 s; all of them when nobody is watching.
 
-        Threads of a decode meet at every node of the graph, so beside a reader without a pace, who is there all the
-        time, decodes keep to the CPUs left: a lone one took 39 ms on two threads that shared a CPU and 25 on one.
+        No more than the CPUs it keeps to: a lone decode took 39 ms on two threads that shared one, and 25 on one.
         """
         most = self._state.caps.prefill_threads
         watching = [running for running in self._state.lanes.foreground.running if not running.ended]
         if not watching:
             return most
         threads = min(budget or most, len(self._cores or range(most)))
-        unpaced = sum(1 for running in watching if running.task.spec.pace is None)
-        if unpaced and all(work.decode for work, _ in step_plan.parts):
-            target_s = self._target_s(self._state.lanes.foreground, unpaced)
-            threads = min(threads, most - self._state.decode_times.beside(unpaced, target_s, now))
         return max(1, threads - len(self._state.backstops) // BACKSTOPS_A_THREAD)
 
     def _bound_s(self, lane: LaneState, flight: Flight) -> float | None:
@@ -405,16 +421,21 @@ class Starter:
         lane.last_flight = flight
 
     def _pin_background(self) -> None:
-        """Keep the background off the cores the foreground decodes on, while it does."""
+        """Keep the background off the CPUs the foreground decodes on, while it does all the time.
+
+        Threads meet at every node of the graph, so one that waits for a decode to leave its CPU holds up all others,
+        which spin meanwhile. On two CPUs two threads of lowest priority beside a decode on one had 220 tokens/s, and
+        20 in the worst eight seconds; one with a CPU to itself 255 to 295, beside the same gaps.
+        """
         if self._topology is None:
             return
-        threads = self._decode_threads if self._state.lanes.foreground.running else None
-        if threads == self._kept_for:
+        watching = [running for running in self._state.lanes.foreground.running if not running.ended]
+        steady = not self._spaced and any(running.task.spec.pace is None for running in watching)
+        wanted = (self._decode_threads, steady or not self._state.ranked) if watching else None
+        if wanted == self._kept_off:
             return
-        self._kept_for, before = threads, self._cores
-        self._cores = None
-        if threads is not None:
-            self._cores = background_cores(self._topology, threads, ranked=self._state.ranked)
+        self._kept_off, before = wanted, self._cores
+        self._cores = None if wanted is None else background_cores(self._topology, wanted[0], apart=wanted[1])
         if self._cores != before:
             self._state.lanes.background.lane.pin(self._cores)
 

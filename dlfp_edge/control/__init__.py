@@ -1,7 +1,7 @@
 """Controllers by name: the laws, and those that the names in `dlfp_edge.controls` stand for.
 
-In shared steps: `unlimited`, `fixed:N`, `dlfp` (preset `edge` or `a100`), `dlfp-bounded`, `dlfp-cadence`, `stall-cap`,
-`tick`, `pressure`. In lanes: `static`, `dlfp`.
+In shared steps: `slack`, `unlimited`, `fixed:N`, `dlfp` (preset `edge` or `a100`), `dlfp-bounded`, `dlfp-cadence`,
+`stall-cap`, `tick`, `pressure`. In lanes: `static`, `dlfp`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dlfp_edge.control.paper import Cadence, Paper
 from dlfp_edge.control.port import Controller, Observation, Update, View
 from dlfp_edge.control.pressure import PrefillPressure
 from dlfp_edge.control.share import Share
+from dlfp_edge.control.slack import Slack
 from dlfp_edge.control.stall_cap import StallCap
 from dlfp_edge.control.tick import Tick
 from dlfp_edge.controls import controller_names, find_control
@@ -45,7 +46,7 @@ _EITHER: dict[str, Callable[..., Controller]] = {
     "pressure": PrefillPressure,
 }
 _CHUNK: dict[str, dict[str, Callable[..., Controller]]] = {
-    "edge": {**_EITHER, "dlfp": Edge, "dlfp-bounded": partial(Edge, max_change=MAX_CHANGE)},
+    "edge": {**_EITHER, "slack": Slack, "dlfp": Edge, "dlfp-bounded": partial(Edge, max_change=MAX_CHANGE)},
     "a100": {**_EITHER, "dlfp": Paper, "dlfp-bounded": partial(Paper, max_change=MAX_CHANGE)},
 }
 _LANES: dict[str, Callable[..., Controller]] = {"static": Static, "dlfp": Share}
@@ -53,13 +54,17 @@ _LANES: dict[str, Callable[..., Controller]] = {"static": Static, "dlfp": Share}
 
 def make_chunk_controller(name: str, preset: str = "edge", parameters: Mapping[str, float] | None = None) -> Controller:
     """A controller for shared steps. Raises UsageError naming the nearest controller, preset or parameter."""
-    if name == "auto":
-        name = "dlfp"
     if name.startswith("fixed:"):
         return Fixed(_fixed_tokens(name))
     if preset not in _CHUNK:
         raise UsageError(f"unknown preset '{preset}': presets are edge and a100")
-    return _build(_CHUNK[preset][_law(Placement.SHARED, name)], name, parameters or {})
+    laws = _CHUNK[preset]
+    if name == "auto":
+        name = "slack" if "slack" in laws else "dlfp"
+    law = _law(Placement.SHARED, name)
+    if law not in laws:
+        raise UsageError(f"preset '{preset}' has no controller '{name}': leave --preset out")
+    return _build(laws[law], name, parameters or {})
 
 
 def make_controller(

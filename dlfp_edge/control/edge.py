@@ -84,7 +84,7 @@ class Edge:
 
     def budget(self, view: View, now: float) -> int | None:
         if self._learned_at_s is None and self._initial is None and view.fits is not None:
-            self._cap = clamp(self._margin * view.fits, self._min, self._max)
+            self._cap = clamp(view.fits, self._min, self._max)
         cap = int(clamp(self._at(view.target_s), self._min, min(self._max, view.most)))
         return quantise(max(cap, 1), view.decoders, view.tile)
 

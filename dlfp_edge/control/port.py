@@ -14,7 +14,8 @@ class View:
     how many prompts are not yet computed, in this lane or in the queue; `target_s`
     the longest gap a stream should see (None while no decode has been measured), `most` the actuator's upper end
     (tokens of the largest step, or threads) and `tile` the runtime's kernel tile in tokens. `fits` are the prefill
-    tokens predicted to fit the target beside the decodes, None where steps cannot be predicted.
+    tokens with which even a slow step is predicted to end within the target beside the decodes, None where steps cannot
+    be predicted; `unsplit` those of a foreground prompt that had better run at once although it does not, 0 for none.
     """
 
     decoders: int
@@ -23,7 +24,8 @@ class View:
     target_s: float | None
     most: int
     tile: int
-    fits: float | None = None
+    fits: int | None = None
+    unsplit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
