@@ -55,6 +55,13 @@ CONTROLS: tuple[Control, ...] = (
         priority=False,
     ),
     _lanes(
+        "affinity",
+        "dlfp",
+        "lanes/dlfp on threads and affinity alone, as on a system that refuses a lower priority",
+        "ours, an ablation of lanes/dlfp",
+        priority=False,
+    ),
+    _lanes(
         "no-prefix-cache",
         "dlfp",
         "lanes/dlfp in which every prompt is computed from its first token",

@@ -30,8 +30,8 @@ LEAD_S = 0.010
 
 BACKSTOPS_A_THREAD = 3
 
-RESERVE_LOW_S, RESERVE_HIGH_S = 0.5, 1.0
-"""A paced stream decodes ahead until it has the second in reserve, and again when it is down to the first."""
+RESERVE_HIGH_S = 1.0
+"""A paced stream decodes ahead until it has so much in reserve, and again when it is down to `State.reserve_low_s`."""
 
 PACED_SHARE = 0.5
 """Of the time a paced reader gives a token, a decode may take this much; faster is of no use to anybody."""
@@ -49,17 +49,16 @@ FLOOR_PAUSE = 0.2
 EMBEDDED_TOKENS = 64
 """Tokens of a step whose hidden states are asked for: each also takes the memory of a row of logits."""
 
-RESERVE_MARGIN = 1.5
-"""Times its prediction that a step may take (the worst 1% took up to 1.45 times)."""
-
 
 class Starter:
     """Plans and submits the steps of an engine's lanes."""
 
     def __init__(self, state: State, topology: CpuTopology | None) -> None:
         self._state = state
-        self._topology = None if state.shared else topology
+        self._topology = topology
         self._decode_threads = state.caps.decode_threads
+        self._left = state.caps.prefill_threads
+        self._kept_apart = not state.ranked and state.lanes.background.controller.steered
         self._spaced = False
         self._kept_off: tuple[int, bool] | None = None
         self._cores: tuple[int, ...] | None = None
@@ -135,7 +134,7 @@ class Starter:
             submitted=now,
             waited_s=lane.waited_s if decoders else 0.0,
             cells_read=cells_read,
-            exclusive=not self._state.ranked and not self._state.yields(lane) and threads > self._decode_threads,
+            exclusive=self._kept_apart and not self._state.yields(lane) and threads > self._decode_threads,
             note=self._note(lane, step_plan, limits),
         )
         flight.predicted_s = lane.cost.predict(flight.decodes, flight.prefill_tokens)
@@ -253,13 +252,9 @@ class Starter:
         deadline = running.playout.deadline()
         if deadline is None:
             return True, True
-        low_s = RESERVE_LOW_S
-        if self._state.shared:  # as long as what is left is enough for an efficient chunk
-            low_s = min(low_s, RESERVE_MARGIN * lane.cost.predict(1, self._state.size.efficient))
-        reserve_s = deadline - now
-        if reserve_s >= RESERVE_HIGH_S:
+        if now <= deadline - RESERVE_HIGH_S:
             running.ahead = False
-        elif reserve_s <= low_s:
+        elif now >= deadline - self._state.reserve_low_s():
             running.ahead = True
         return running.ahead, running.ahead
 
@@ -311,7 +306,7 @@ class Starter:
         reserves = [r.playout.deadline() for r in runnable if r.foreground and r.decoding]
         deadlines = [deadline for deadline in reserves if deadline is not None]
         if deadlines and lane.cost.prefill_s:
-            slack_s = (min(deadlines) - now) / RESERVE_MARGIN - lane.cost.decode_s(len(deadlines))
+            slack_s = (min(deadlines) - now) / lane.cost.margin - lane.cost.decode_s(len(deadlines))
             tokens = min(tokens, max(self._state.size.efficient, int(slack_s / lane.cost.prefill_s)))
         return tokens
 
@@ -347,7 +342,7 @@ class Starter:
         self._spaced = False
         if not decodes or lane.in_flight:
             return 0.0
-        waits = target_s is not None and not any(_runs_low(running, now) for running in lane.running)
+        waits = target_s is not None and not any(self._runs_low(running, now) for running in lane.running)
         longest_s = SPACING * target_s if target_s is not None and waits else 0.0
         if decodes < step_plan.total:
             return longest_s - UNSEEN_SLOW * lane.cost.predict(decodes, step_plan.total - decodes) if owed else 0.0
@@ -365,6 +360,11 @@ class Starter:
             return room_s
         return FLOOR_PAUSE * slow_s if times.fewest >= most else 0.0
 
+    def _runs_low(self, running: Running, now: float) -> bool:
+        """Whether a paced stream has so little in reserve that it must not wait."""
+        deadline = running.playout.deadline()
+        return deadline is not None and not running.ended and deadline - now < self._state.reserve_low_s()
+
     def _background_works(self) -> bool:
         """Whether the background's lane runs a step, or is about to start one."""
         lane = self._state.lanes.background
@@ -379,7 +379,7 @@ class Starter:
         watching = [running for running in self._state.lanes.foreground.running if not running.ended]
         if not watching:
             return most
-        threads = min(budget or most, len(self._cores or range(most)))
+        threads = min(budget or most, self._left)
         return max(1, threads - len(self._state.backstops) // BACKSTOPS_A_THREAD)
 
     def _bound_s(self, lane: LaneState, flight: Flight) -> float | None:
@@ -427,15 +427,22 @@ class Starter:
         which spin meanwhile. On two CPUs two threads of lowest priority beside a decode on one had 220 tokens/s, and
         20 in the worst eight seconds; one with a CPU to itself 255 to 295, beside the same gaps.
         """
-        if self._topology is None:
+        if self._state.shared:
             return
         watching = [running for running in self._state.lanes.foreground.running if not running.ended]
         steady = not self._spaced and any(running.task.spec.pace is None for running in watching)
-        wanted = (self._decode_threads, steady or not self._state.ranked) if watching else None
+        steered = self._state.lanes.background.controller.steered
+        apart = bool(watching) and ((steady and steered) or self._kept_apart)
+        most = self._state.caps.prefill_threads
+        wanted = (self._decode_threads, apart) if watching else None
         if wanted == self._kept_off:
             return
         self._kept_off, before = wanted, self._cores
-        self._cores = None if wanted is None else background_cores(self._topology, wanted[0], apart=wanted[1])
+        self._cores, self._left = None, max(1, most - self._decode_threads) if apart else most
+        if wanted is not None and self._topology is not None:
+            self._cores = background_cores(self._topology, wanted[0], apart=apart)
+        if self._cores is not None:
+            self._left = len(self._cores)
         if self._cores != before:
             self._state.lanes.background.lane.pin(self._cores)
 
@@ -443,9 +450,3 @@ class Starter:
 def _can_run(running: Running) -> bool:
     """Whether there is something to plan, and a KV cell promised for it."""
     return not running.ended and running.active and running.remaining > 0 and running.planned < running.reserved
-
-
-def _runs_low(running: Running, now: float) -> bool:
-    """Whether a paced stream has so little in reserve that it must not wait."""
-    deadline = running.playout.deadline()
-    return deadline is not None and not running.ended and deadline - now < RESERVE_LOW_S

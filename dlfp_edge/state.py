@@ -20,6 +20,8 @@ from dlfp_edge.targets import Targets
 from dlfp_edge.task import Class, Finish
 from dlfp_edge.trace import Counters
 
+RESERVE_LOW_S = 0.5
+
 
 class State:
     """Changed by the engine's thread alone.
@@ -50,13 +52,13 @@ class State:
         self.delivery = delivery
         self.shared = lanes.placement is Placement.SHARED
         self.classes_share = self.shared and not settings.single_class
-        self.ranked = settings.priority and capabilities.priority_effective is not False
+        self.ranked = self.shared or (settings.priority and capabilities.priority_effective is not False)
         if not lanes.foreground.lane.spec.threads_invariant:
             capabilities = replace(capabilities, decode_s_per_cell={})  # those of another kind of lane
         self.decode_times = DecodeTimes(
             capabilities,
             absolute=settings.target_itl_s is not None,
-            spare=0 if self.shared or self.ranked else 1,
+            spare=1 if not self.ranked and lanes.background.controller.steered else 0,
         )
         self.targets = Targets(settings, lanes.placement, self.decode_times, say)
         self.pressure = Pressure(capabilities, counters, say)
@@ -80,6 +82,13 @@ class State:
     def yields(self, lane: LaneState) -> bool:
         """Whether a lane is the background's own, at low priority beside the foreground's."""
         return lane is self.lanes.background and not self.shared
+
+    def reserve_low_s(self) -> float:
+        """What a paced stream has left in reserve when it decodes ahead again: in shared steps an efficient chunk."""
+        if not self.shared:
+            return RESERVE_LOW_S
+        cost = self.lanes.foreground.cost
+        return min(RESERVE_LOW_S, cost.margin * cost.predict(1, self.size.efficient) + cost.decode_s(1))
 
     def note_background(self, now: float) -> None:
         """Remember when background work last existed (work held on request does not count, unless in flight)."""

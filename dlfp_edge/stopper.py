@@ -8,7 +8,6 @@ from dlfp_edge.handle import Task
 from dlfp_edge.lane_state import Flight, LaneState
 from dlfp_edge.queues import Refusal
 from dlfp_edge.runtime import Interruptible
-from dlfp_edge.starter import RESERVE_LOW_S
 from dlfp_edge.state import State
 from dlfp_edge.task import Class, Finish
 
@@ -121,7 +120,7 @@ class Stopper:
             return lane.not_before
         decoding = (running for running in lane.running if running.decoding and not running.ended)
         deadlines = [deadline for running in decoding if (deadline := running.playout.deadline()) is not None]
-        return max(now, min(deadlines) - RESERVE_LOW_S) if deadlines else None
+        return max(now, min(deadlines) - self._state.reserve_low_s()) if deadlines else None
 
     def waiting_for(self) -> str:
         """What background work waits for, for people."""

@@ -98,7 +98,7 @@ def test_gaps_beside_the_background_decide_on_threads() -> None:
     for step in range(2):
         decodes.observe_beside(1, 1, 0, 0.021, 0.1 * step)
     assert decodes.beside(1, TARGET_S, 1.0) == 1, "a few slow gaps are no matter"
-    for _ in range(2):
+    for _ in range(8):
         decodes.observe_beside(1, 1, 0, 0.021, 1.0)
     assert decodes.beside(1, TARGET_S, 1.0) == 2
     assert decodes.beside_s(1, 1, 1.0) == pytest.approx(0.021)

@@ -301,18 +301,20 @@ def test_a_paced_stream_is_shown_on_its_schedule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topology", "decoding", "expected"),
+    ("topology", "decoding", "apart", "expected"),
     [
-        (CpuTopology((0, 1), None, ((0,), (1,)), (0, 1)), 1, None),
-        (CpuTopology((0, 1, 2, 3), None, ((0, 2), (1, 3)), (0, 1, 2, 3)), 1, (1, 3)),
-        (CpuTopology((0, 1, 2, 3), None, ((0,), (1,), (2,), (3,)), (0, 1)), 1, (2, 3)),
-        (CpuTopology((0, 1), None, ((0, 1),), (0, 1)), 1, None),
+        (CpuTopology((0, 1), None, ((0,), (1,)), (0, 1)), 1, False, None),
+        (CpuTopology((0, 1), None, ((0,), (1,)), (0, 1)), 1, True, (1,)),
+        (CpuTopology((0, 1), None, ((0,), (1,)), (0, 1)), 2, True, None),
+        (CpuTopology((0, 1, 2, 3), None, ((0, 2), (1, 3)), (0, 1, 2, 3)), 1, False, (1, 3)),
+        (CpuTopology((0, 1, 2, 3), None, ((0,), (1,), (2,), (3,)), (0, 1)), 1, False, (2, 3)),
+        (CpuTopology((0, 1), None, ((0, 1),), (0, 1)), 1, False, None),
     ],
 )
 def test_background_keeps_off_the_cores_that_decode(
-    topology: CpuTopology, decoding: int, expected: tuple[int, ...] | None
+    topology: CpuTopology, decoding: int, apart: bool, expected: tuple[int, ...] | None
 ) -> None:
-    assert background_cores(topology, decoding) == expected
+    assert background_cores(topology, decoding, apart=apart) == expected
 
 
 @pytest.mark.parametrize(
@@ -558,7 +560,7 @@ def test_threads_in_lanes_follow_what_runs_beside() -> None:
     assert threads("foreground", "decode", 0, 2) == {2}
     both = [s.submitted for s in seen if s.lane == "background" and s.submitted < 8]
     assert threads("foreground", "decode", both[0] + 0.1, both[-1]) == {1}
-    assert threads("background", "prefill", 2, 8) == {2}
+    assert threads("background", "prefill", 2, 8) == {1}
     assert threads("background", "decode", 2, 8) == {1}
     assert threads("background", "decode", 14, 99) == {2}
 
@@ -605,7 +607,7 @@ def test_the_background_keeps_off_the_cores_of_a_reader_while_there_is_one() -> 
     engine.run_until(lambda: chat.done)
     engine.run_until(lambda: False)
     engine.close()
-    assert pinned == [background_cores(topology, engine.runtime.capabilities.decode_threads), None]
+    assert pinned == [background_cores(topology, engine.runtime.capabilities.decode_threads, apart=True), None]
 
 
 def test_a_cancelled_reader_leaves_nothing_and_its_task_goes_on() -> None:
