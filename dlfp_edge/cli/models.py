@@ -45,12 +45,8 @@ class ModelMaker(Protocol):
         """The embedded model's file. Raises MissingExtra where it is not installed."""
         ...
 
-    def shapes(self) -> list[str]:
-        """Names of the shapes that can be written."""
-        ...
-
-    def quantisations(self) -> list[str]:
-        """Names of the quantisations that they can have."""
+    def shapes(self) -> dict[str, dict[str, int]]:
+        """The shapes that can be written, and the bytes of each in each quantisation."""
         ...
 
     def synthesize(self, shape: str, quant: str, out: Path) -> Path:
@@ -71,8 +67,10 @@ def list_models(as_json: JsonOption = False) -> None:
         return
     rows = [("embedded", embedded or "not installed: pip install 'dlfp-edge[demo]'", "")]
     rows += [("fetched", name, _size(size)) for name, _, size in cached or ()]
-    rows += [("shape", shape, "") for shape in shapes]
     print_table("Models", ("kind", "name", "size"), rows)
+    quants = list(next(iter(shapes.values())))
+    sizes = [(shape, *(_size(size) for size in by_quant.values())) for shape, by_quant in shapes.items()]
+    print_table("Shapes", ("shape", *quants), sizes)
     if cached is None:
         print("models from a hub need: pip install 'dlfp-edge[hub]'")
     print("fetch one with: dlfp-edge models fetch hf:OWNER/REPO")
@@ -140,7 +138,7 @@ def fetch(
 def synth(
     shape: Annotated[str, typer.Argument(help="A shape that `models list` shows, such as qwen3-0.6b.")],
     out: Annotated[Path, typer.Option(parser=options.path_argument, metavar="PATH", help="The GGUF file to write.")],
-    quant: Annotated[str, typer.Option(help="Q4_K or Q8_0.")] = "Q4_K",
+    quant: Annotated[str, typer.Option(help="Q4_K_M, Q8_0 or Q4_0.")] = "Q4_K_M",
     as_json: JsonOption = False,
 ) -> None:
     """Write a model of random weights in the shape of a real one.
@@ -155,10 +153,11 @@ def synth(
     if out.exists() and not out.is_file():
         raise UsageError(f"--out: {out} is no regular file; name one that may be written")
     maker = _maker()
-    if shape not in maker.shapes():
-        raise options.nearest(shape, maker.shapes(), "shape")
-    if quant not in maker.quantisations():
-        raise options.nearest(quant, maker.quantisations(), "quantisation")
+    shapes = maker.shapes()
+    if shape not in shapes:
+        raise options.nearest(shape, shapes, "shape")
+    if quant not in shapes[shape]:
+        raise options.nearest(quant, shapes[shape], "quantisation")
     options.writable_directory(out.absolute().parent)
     with spinner(f"writing {out}…", picture=not as_json):
         maker.synthesize(shape, quant, out)

@@ -71,17 +71,12 @@ class LlamaCppProvider:
 
         return default_model()
 
-    def shapes(self) -> list[str]:
-        """The shapes that `synthesize` knows."""
-        from .synth import SHAPES
+    def shapes(self) -> dict[str, dict[str, int]]:
+        """The shapes that `synthesize` knows, and the bytes of each in each quantisation."""
+        from .mixture import QUANTS, weight_bytes
+        from .shapes import SHAPES
 
-        return list(SHAPES)
-
-    def quantisations(self) -> list[str]:
-        """The quantisations that `synthesize` knows."""
-        from .synth import QUANTS
-
-        return list(QUANTS)
+        return {name: {quant: weight_bytes(shape, quant) for quant in QUANTS} for name, shape in SHAPES.items()}
 
     def synthesize(self, shape: str, quant: str, out: Path, seed: int = 0) -> Path:
         """Write a model of a known shape with random weights; see `synth.synthesize`."""

@@ -6,11 +6,11 @@ thread count. A lane whose words must not (the foreground's) decodes without it,
 on two CPUs of an x86-64 virtual machine:
 
     prefill of 1,500 tokens beside 0, 1, 2, 3 sequences of that length in the cache, tokens/s
-        Gemma 3 270M Q4_K_M     off: 577, 395, 299, 240       on: 590, 548, 543, 523
-        Qwen3-0.6B shape Q4_K   off: 172, 106, 77, 59         on: 178, 157, 132, 134
+        Gemma 3 270M Q4_K_M       off: 577, 395, 299, 240       on: 590, 548, 543, 523
+        Qwen3-0.6B shape Q4_K_M   off: 172, 106, 77, 59         on: 178, 157, 132, 134
     decode of one sequence at 100, 600, 2,000, 4,000 cells, two threads, ms
-        Gemma 3 270M Q4_K_M     off: 13.9, 15.0, 17.4, 21.2   on: 13.0, 13.9, 16.2, 16.2
-        Qwen3-0.6B shape Q4_K   off: 20.2, 25.5, 43.0, 65.9   on: 18.5, 30.0, 60.4, 97.9
+        Gemma 3 270M Q4_K_M       off: 13.9, 15.0, 17.4, 21.2   on: 13.0, 13.9, 16.2, 16.2
+        Qwen3-0.6B shape Q4_K_M   off: 20.2, 25.5, 43.0, 65.9   on: 18.5, 30.0, 60.4, 97.9
 
 Greedy ids on one and two threads were equal in all places compared with it off (100, 600 and 4,000 cells), and differed
 for Qwen3 at 600 with it on. The other way to make words independent is one thread count for good: it costs a stream

@@ -99,7 +99,11 @@ def test_models_list(cli: Cli) -> None:
     pytest.importorskip("llama_cpp")
     document = json.loads(cli("models", "list", "--json").out)
     assert set(document) == {"embedded", "fetched", "shapes"}
-    assert "qwen3-0.6b" in document["shapes"]
+    sizes = document["shapes"]["qwen3-0.6b"]
+    assert sizes["Q4_0"] < sizes["Q4_K_M"] < sizes["Q8_0"]
+    said = cli("models", "list").out
+    assert f"{sizes['Q4_K_M'] / 1e6:,.0f} MB" in said
+    assert all(name in said for name in document["shapes"])
 
 
 def test_every_shape_listed_can_be_written(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +113,9 @@ def test_every_shape_listed_can_be_written(cli: Cli, monkeypatch: pytest.MonkeyP
     small = synth.Shape(layers=1, embedding=256, feed_forward=256, heads=2, kv_heads=1, vocabulary=512)
     for name in synth.SHAPES:
         monkeypatch.setitem(synth.SHAPES, name, small)
-    for name in json.loads(cli("models", "list", "--json").out)["shapes"]:
-        said = cli("models", "synth", name, "--out", f"{name}.gguf", "--json")
-        assert said.code == 0
-        assert json.loads(said.out)["bytes"] == Path(f"{name}.gguf").stat().st_size > 0
+    for name, sizes in json.loads(cli("models", "list", "--json").out)["shapes"].items():
+        for quant, size in sizes.items():
+            said = cli("models", "synth", name, "--quant", quant, "--out", "model.gguf", "--json")
+            assert said.code == 0
+            assert json.loads(said.out)["bytes"] == Path("model.gguf").stat().st_size
+            assert 0 < Path("model.gguf").stat().st_size - size < 1 << 16

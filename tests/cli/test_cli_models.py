@@ -24,7 +24,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small model in the folder the command runs in."""
     shape = synth.Shape(layers=2, embedding=256, feed_forward=512, heads=2, kv_heads=1, vocabulary=4096)
     monkeypatch.setitem(synth.SHAPES, "tiny", shape)
-    return synth.synthesize("tiny", "Q4_K", tmp_path / "tiny.gguf")
+    return synth.synthesize("tiny", "Q4_K_M", tmp_path / "tiny.gguf")
 
 
 def test_info_loads_nothing(cli: Cli, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,7 +228,7 @@ def test_a_model_without_a_tokenizer_can_have_no_grammar(tmp_path: Path, monkeyp
     shape = synth.Shape(layers=1, embedding=256, feed_forward=256, heads=2, kv_heads=1, vocabulary=512)
     monkeypatch.setitem(synth.SHAPES, "tiny", shape)
     cpu = detect_device().cpu()
-    model = synth.synthesize("tiny", "Q4_K", tmp_path / "tiny.gguf")
+    model = synth.synthesize("tiny", "Q4_K_M", tmp_path / "tiny.gguf")
     loaded = provider.load(LoadOptions(model=model, cpus=cpu.usable, cpu_limit=cpu.limit, options={"probe": "off"}))
     with Engine(loaded, Settings(context=512)) as engine, pytest.raises(UsageError, match="has no tokenizer"):
         engine.submit(TaskSpec((1, 2), max_tokens=4, sampling=Sampling(grammar='root ::= "a"')))

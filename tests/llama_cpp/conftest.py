@@ -36,7 +36,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shape = synth.Shape(layers=2, embedding=256, feed_forward=512, heads=2, kv_heads=1, vocabulary=4096)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(synth.SHAPES, "tiny", shape)
-        return synth.synthesize("tiny", "Q4_K", tmp_path_factory.mktemp("model") / "tiny.gguf")
+        return synth.synthesize("tiny", "Q4_K_M", tmp_path_factory.mktemp("model") / "tiny.gguf")
 
 
 @pytest.fixture(scope="session")

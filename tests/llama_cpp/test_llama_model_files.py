@@ -69,7 +69,7 @@ def test_a_part_of_another_model(parts: list[Path], tmp_path: Path, monkeypatch:
     shape = synth.Shape(layers=3, embedding=256, feed_forward=512, heads=2, kv_heads=1, vocabulary=4096)
     monkeypatch.setitem(synth.SHAPES, "other", shape)
     (tmp_path / "other").mkdir()
-    other = split_model(synth.synthesize("other", "Q4_K", tmp_path / "other.gguf"), tmp_path / "other", 3)
+    other = split_model(synth.synthesize("other", "Q4_K_M", tmp_path / "other.gguf"), tmp_path / "other", 3)
     parts[2].write_bytes(other[2].read_bytes())
     assert f"{parts[2]}: is not part 3" in refusal(parts[0])
 
