@@ -96,7 +96,7 @@ class Starter:
         decoders = sum(1 for work in works if work.foreground and work.decode and work.due)
         prompts = any(work.foreground and not work.decode for work in works)
         target_s = self._target_s(lane, max(decoders, 1), sharing=prompts)
-        budget = self._budget(lane, works, decoders, target_s, now)
+        budget = self._budget(lane, works, decoders, cells_read, target_s, now)
         own = not self._state.shared and not self._state.yields(lane)
         beside = own and self._background_works()
         owed = own and self._state.floor.owed(now, waiting=beside)
@@ -252,14 +252,15 @@ class Starter:
         return reserve_s <= needed_s, running.ahead
 
     def _budget(
-        self, lane: LaneState, works: list[Work], decoders: int, target_s: float | None, now: float
+        self, lane: LaneState, works: list[Work], decoders: int, cells: int, target_s: float | None, now: float
     ) -> int | None:
         beside = sum(w.remaining for w in works if not (w.foreground and w.decode))
         prompts = sum(not w.decode for w in works) + self._state.queued
         most = self._state.caps.prefill_threads if self._state.yields(lane) else self._state.caps.largest_step
         prefill_s = lane.cost.prefill_s
         fits = (target_s - lane.cost.decode_s(decoders)) / prefill_s if target_s is not None and prefill_s else None
-        view = View(decoders, beside, prompts, target_s, most, self._state.caps.tile, fits)
+        start = next((work.position for work in works if not work.decode), 0)
+        view = View(decoders, beside, prompts, target_s, most, self._state.caps.tile, fits, cells, start)
         budget = lane.controller.budget(view, now)
         self._state.counters.resets = sum(state.controller.resets for state in self._state.lanes.all)
         return budget

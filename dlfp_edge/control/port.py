@@ -14,7 +14,8 @@ class View:
     how many prompts are not yet computed, in this lane or in the queue; `target_s`
     the longest gap a stream should see (None while no decode has been measured), `most` the actuator's upper end
     (tokens of the largest step, or threads) and `tile` the runtime's kernel tile in tokens. `fits` are the prefill
-    tokens predicted to fit the target beside the decodes, None where steps cannot be predicted.
+    tokens predicted to fit the target beside the decodes, None where steps cannot be predicted. `cells` are the KV
+    cells that those decodes read, `prefill_start` the cells that the next prompt has already.
     """
 
     decoders: int
@@ -24,6 +25,8 @@ class View:
     most: int
     tile: int
     fits: float | None = None
+    cells: int = 0
+    prefill_start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
