@@ -106,6 +106,12 @@ CONTROLS: tuple[Control, ...] = (
         "a small step where two prompts wait and somebody decodes, else a large one",
         "P-PAS (arXiv 2608.15171, 2026): 1280 and 16384",
     ),
+    _shared(
+        "predictor",
+        "predictor",
+        "as many tokens as a latency model, fitted offline on this device, predicts to fit the target",
+        "LPRS (arXiv 2606.09061, 2026), with the formula of ROCm/ATOM, pull request 2007 (2026), fitted here",
+    ),
     _shared("unlimited", "unlimited", "classes and interruption without a cap", "ours, an ablation of shared/dlfp"),
     _shared(
         "classes-only",

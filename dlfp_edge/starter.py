@@ -102,7 +102,7 @@ class Starter:
         decoders = sum(1 for work in works if work.foreground and work.decode and work.due)
         prompts = any(work.foreground and not work.decode for work in works)
         target_s = self._target_s(lane, max(decoders, 1), sharing=prompts)
-        budget = self._budget(lane, works, decoders, target_s, now)
+        budget = self._budget(lane, works, decoders, cells_read, target_s, now)
         own = not self._state.shared and not self._state.yields(lane)
         beside = own and self._background_works()
         owed = own and self._state.floor.owed(now, waiting=beside)
@@ -259,7 +259,7 @@ class Starter:
         return running.ahead, running.ahead
 
     def _budget(
-        self, lane: LaneState, works: list[Work], decoders: int, target_s: float | None, now: float
+        self, lane: LaneState, works: list[Work], decoders: int, cells: int, target_s: float | None, now: float
     ) -> int | None:
         beside = sum(w.remaining for w in works if not (w.foreground and w.decode))
         prompts = sum(not w.decode for w in works) + self._state.queued
@@ -270,7 +270,8 @@ class Starter:
             fits = lane.cost.fits(decode_s, target_s, min(beside, most))
             prompt = next((work.remaining for work in works if work.foreground and not work.decode), 0)
             unsplit = split.unsplit(lane.cost, decode_s, target_s, prompt, self._state.caps.min_chunk, most)
-        view = View(decoders, beside, prompts, target_s, most, self._state.caps.tile, fits, unsplit)
+        start = next((work.position for work in works if not work.decode), 0)
+        view = View(decoders, beside, prompts, target_s, most, self._state.caps.tile, fits, unsplit, cells, start)
         budget = lane.controller.budget(view, now)
         self._state.counters.resets = sum(state.controller.resets for state in self._state.lanes.all)
         return budget

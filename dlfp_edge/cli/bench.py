@@ -94,6 +94,27 @@ def curve(
 
 
 @app.command()
+def predictor(
+    largest: Annotated[int, typer.Option(help="Most prompt tokens in a step: near what the target allows.")] = 512,
+    seconds: Annotated[float, typer.Option(help="How long steps are timed, once contexts are filled.")] = 45.0,
+    model: ModelOption = None,
+    runtime: RuntimeOption = _LLAMA,
+    runtime_option: RuntimeOptions = None,
+    out: OutOption = _OUT,
+    as_json: JsonOption = False,
+) -> None:
+    """The constants of shared/predictor on this device: a latency model of steps, fitted to about a minute of them."""
+    from dlfp_edge.bench.predictor import predictor as measure
+
+    if largest < 8:
+        raise UsageError(f"--largest: {largest} tokens say little about prompts; give 8 or more")
+    parse_positive(str(seconds), "--seconds")
+    with _loaded(runtime, model, out, runtime_option) as loaded, progress_bar() as progress:
+        report = measure(loaded, largest, seconds, progress)
+    _deliver(report, out, as_json)
+
+
+@app.command()
 def gil(
     seconds: Annotated[float, typer.Option(help="How long each probe runs.")] = 10.0,
     interruptions: Annotated[int, typer.Option(help="How many long steps are interrupted.")] = 30,

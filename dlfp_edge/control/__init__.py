@@ -1,7 +1,7 @@
 """Controllers by name: the laws, and those that the names in `dlfp_edge.controls` stand for.
 
 In shared steps: `slack`, `unlimited`, `fixed:N`, `dlfp` (preset `edge` or `a100`), `dlfp-bounded`, `dlfp-cadence`,
-`stall-cap`, `tick`, `pressure`. In lanes: `static`, `dlfp`.
+`stall-cap`, `tick`, `pressure`, `predictor`. In lanes: `static`, `dlfp`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dlfp_edge.control.constant import Fixed, Static, Unlimited
 from dlfp_edge.control.edge import Edge
 from dlfp_edge.control.paper import Cadence, Paper
 from dlfp_edge.control.port import Controller, Observation, Update, View
+from dlfp_edge.control.predictor import CONSTANTS, Predictor
 from dlfp_edge.control.pressure import PrefillPressure
 from dlfp_edge.control.share import Share
 from dlfp_edge.control.slack import Slack
@@ -44,6 +45,7 @@ _EITHER: dict[str, Callable[..., Controller]] = {
     "stall-cap": StallCap,
     "tick": Tick,
     "pressure": PrefillPressure,
+    "predictor": Predictor,
 }
 _CHUNK: dict[str, dict[str, Callable[..., Controller]]] = {
     "edge": {**_EITHER, "slack": Slack, "dlfp": Edge, "dlfp-bounded": partial(Edge, max_change=MAX_CHANGE)},
@@ -106,8 +108,10 @@ def _build(factory: Callable[..., Controller], name: str, parameters: Mapping[st
     for key in parameters:
         if key not in known:
             raise UsageError(f"controller '{name}' has no parameter '{key}': {hint(key, known, 'it has')}")
-        if not (math.isfinite(parameters[key]) and parameters[key] > 0):
-            raise UsageError(f"{key}={parameters[key]:g} for controller '{name}': it must be a number above 0")
+        fitted = key in CONSTANTS  # a fit may leave one at 0
+        if not (math.isfinite(parameters[key]) and (parameters[key] > 0 or (fitted and parameters[key] == 0))):
+            least = "from 0 on" if fitted else "above 0"
+            raise UsageError(f"{key}={parameters[key]:g} for controller '{name}': it must be a number {least}")
     bounds = {key: parameters.get(key, known[key]) for key in ("c_min", "c_max") if key in known}
     if bounds and bounds["c_min"] > bounds["c_max"]:
         mend = "swap them" if all(key in parameters for key in bounds) else "set both"

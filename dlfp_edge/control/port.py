@@ -16,6 +16,7 @@ class View:
     (tokens of the largest step, or threads) and `tile` the runtime's kernel tile in tokens. `fits` are the prefill
     tokens with which even a slow step is predicted to end within the target beside the decodes, None where steps cannot
     be predicted; `unsplit` those of a foreground prompt that had better run at once although it does not, 0 for none.
+    `cells` are the KV cells that those decodes read, `prefill_start` the cells that the next prompt has already.
     """
 
     decoders: int
@@ -26,6 +27,8 @@ class View:
     tile: int
     fits: int | None = None
     unsplit: int = 0
+    cells: int = 0
+    prefill_start: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,29 @@ def test_curve(cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "b" / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_predictor_prints_a_setting_that_runs(cli: Cli, tmp_path: Path) -> None:
+    said = cli("bench", "predictor", "--runtime", "simulated", "--largest", "64", "--seconds", "20", "--out", "b")
+    assert said.code == 0
+    [setting] = [line.partition("--setting ")[2] for line in said.out.splitlines() if "--setting" in line]
+    document = json.loads((tmp_path / "b" / "predictor.json").read_text())
+    assert document["setting"] == setting
+    # 14 ms and 4 ms on one core; the median kind of step is none of the fast ones of whole tiles
+    assert document["constants"]["c"] == pytest.approx(0.85 * 0.014, rel=0.3)
+    assert document["constants"]["b"] == pytest.approx(0.525 * 0.004, rel=0.3)
+    assert all(row["P95 error %"] < 30 for row in document["rows"])
+    assert len(document["points"]) > 50
+    assert all(point["median_s"] > 0 for point in document["points"])
+    ran = cli("run", "--runtime", "simulated", "--setting", setting, "--json")
+    assert ran.code == 0
+    assert "shared/predictor" in ran.out
+
+
+def test_predictor_needs_prompts_to_measure(cli: Cli) -> None:
+    said = cli("bench", "predictor", "--runtime", "simulated", "--largest", "4")
+    assert said.code == 2
+    assert "--largest" in said.err
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 @pytest.mark.parametrize("name", ["curve.json.tmp", "curve.png"])
 def test_a_file_that_cannot_be_written_is_named(cli: Cli, tmp_path: Path, name: str) -> None:

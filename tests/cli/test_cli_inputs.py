@@ -67,6 +67,7 @@ def assert_one_line_at_the_end(said: Said, *words: str) -> None:
         (["run", "--setting", "shared/no-priority"], ["no-priority", "--placement lanes"]),
         (["run", "--setting", "shared/stall-cap:T=slow"], ["stall-cap:T=slow", "number"]),
         (["run", "--setting", "shared/stall-cap:T=nan"], ["T=nan", "above 0"]),
+        (["run", "--setting", "shared/predictor"], ["bench predictor"]),
         (["run", "--setting", "shared/tick:T=1:c_max"], ["c_max", "NAME=VALUE"]),
         (["run", "--setting", "shared/tick:c_initial=3"], ["c_initial", "has no parameter"]),
         (["run", "--setting", "shared/fcfs:T=1"], ["fcfs", "has no parameter"]),

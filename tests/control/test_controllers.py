@@ -207,8 +207,9 @@ def test_a_wrong_parameter_is_met_with_the_nearest() -> None:
 
 @pytest.mark.parametrize("placement", [Placement.LANES, Placement.SHARED])
 def test_every_listed_name_makes_a_controller(placement: Placement) -> None:
+    fitted = {"predictor": {"c": 0.014, "a": 0.0, "b": 0.002, "e": 0.0}}
     for name in controller_names(placement):
-        assert make_controller(placement, name.replace("N", "32")).name
+        assert make_controller(placement, name.replace("N", "32"), parameters=fitted.get(name)).name
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -1.0])

@@ -13,7 +13,7 @@ from dlfp_edge.controls import CONTROLS, Control, with_control
 from dlfp_edge.engine import Engine
 from dlfp_edge.handle import Task
 from dlfp_edge.runtime import Priority, Sampling
-from dlfp_edge.runtimes.simulated import SimulatedRuntime
+from dlfp_edge.runtimes.simulated import CostModel, SimulatedRuntime
 from dlfp_edge.settings import Placement, Settings, parse_setting
 from dlfp_edge.task import Class, Finish, TaskSpec
 from dlfp_edge.trace import StepRecord
@@ -28,8 +28,13 @@ SHARED = [pytest.param(control, id=control.name) for control in CONTROLS if cont
 ONE_CLASS = ["cap-only", "fcfs", "interruption-only"]
 
 
+PARAMETERS = {"predictor": {"c": 0.0119, "a": 1e-7, "b": 0.0021, "e": 5e-8, "d": 0.0021}}
+"""What settings cannot do without: here, the simulated device's own."""
+
+
 def chosen(setting: str, **more: object) -> Settings:
     placement, controller = parse_setting(setting.replace("fixed:N", "fixed:9"))
+    more.setdefault("parameters", PARAMETERS.get(controller, {}))
     return Settings(placement=placement, controller=controller, **more)  # type: ignore[arg-type]
 
 
@@ -207,6 +212,34 @@ def test_prompts_that_wait_for_a_place_are_pressure_too() -> None:
     protected = [step for step in steps if step.protected and any(s.kind == "prefill" for s in step.segments)]
     assert protected[0].budget == 1279, "one is read in and one waits"
     assert protected[-1].budget == 16383, "the last one is alone"
+
+
+@pytest.mark.parametrize("tile", [1, 16])
+def test_a_predictor_that_knows_the_device_fills_its_target_and_keeps_to_it(tile: int) -> None:
+    """On a device where context costs much it must know what the decodes read and how far the document is."""
+    cost = CostModel(tile=tile, context_s=4e-6)
+    cell_s, token_s = 0.525 * cost.context_s, 0.525 * cost.token_s
+    constants = {
+        "c": 0.85 * cost.base_s,
+        "a": cell_s,
+        "d": token_s + cell_s,
+        "b": token_s + cell_s / 2,
+        "e": cell_s / 2,
+    }
+    engine = Engine(SimulatedRuntime(cost, "batched"), chosen("shared/predictor", parameters={**constants, "T": 0.08}))
+    steps = list[StepRecord]()
+    engine.on_step = steps.append
+    readers = [engine.submit(task(n, 300 * n, output=150)) for n in (1, 2)]
+    engine.run_until(lambda: all(reader.record.token_times for reader in readers))
+    engine.submit(task(3, 4000, Class.BACKGROUND))
+    engine.run_until(lambda: all(reader.done for reader in readers))
+    engine.close()
+    beside = [s for s in steps if s.protected and len(s.segments) == 3]
+    assert len(beside) > 50
+    times = [s.completed - s.submitted for s in beside]
+    assert max(times) <= 0.08 * (1 + 1e-9)
+    if tile == 1:
+        assert min(times) > 0.07, "a token more would have been over it"
 
 
 def test_a_hold_keeps_documents_still_where_there_are_no_classes() -> None:
