@@ -18,7 +18,7 @@ INTERVAL_S = 0.1
 
 @dataclass
 class Shown:
-    """A token's life: whether it was shown under contention, as which one since that began or ended (0: it never did)."""
+    """A token: whether it was shown under contention, and as which one since that began or ended (0: it never did)."""
 
     there: float
     due: float
