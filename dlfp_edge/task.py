@@ -31,10 +31,9 @@ class TaskSpec:
     """What is asked of the engine.
 
     `pace` (tokens/s) releases tokens to the reader on that schedule (see `dlfp_edge.playout`); None shows them as they
-    come. `deadline_s` counts
-    from arrival: a task that has not ended by then ends with `Finish.DEADLINE`. The answer ends before the first of the
-    strings `stop` in its text, whatever else ends it or not. With `embed` the prompt is a text whose embedding is
-    wanted; nothing is generated.
+    come. `deadline_s` counts from arrival: a task that has not ended by then ends with `Finish.DEADLINE`. The answer
+    ends before the first of the strings `stop` in its text, whatever else ends it or not. With `embed` the prompt is a
+    text whose embedding is wanted; nothing is generated.
     """
 
     prompt: tuple[int, ...]

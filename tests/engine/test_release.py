@@ -14,6 +14,7 @@ from dlfp_edge.clock import SystemClock
 from dlfp_edge.playout import Playout
 from dlfp_edge.release import Release
 from dlfp_edge.runtimes.simulated import CostModel, SimulatedRuntime
+from dlfp_edge.runtimes.simulated.tokens import ByteTokenizer
 from dlfp_edge.task import TaskRecord
 from dlfp_edge.wakeup import KEPT, LONGEST_LEAD_S, Lead
 
@@ -169,6 +170,29 @@ def test_what_ends_the_thread_ends_the_engine_and_every_record(engine: Engine, m
     assert told.ended.wait(PATIENCE_S)
     check(task, told)
     assert task.record.finish is Finish.ERROR
+
+
+def test_an_answer_that_was_over_does_not_end_between_being_cut_and_being_cancelled() -> None:
+    told: list[object] = []
+    release = Release(SystemClock(), lambda task, position, last: told.append((position, last)), told.append)
+    spec = TaskSpec((1,), pace=10.0)
+    task = Task(spec, TaskRecord("f0", Class.FOREGROUND, "", 1, 0.0), ByteTokenizer(), lambda _: None, None, None)
+    playout = Playout(10.0)
+    release.contend(True)
+    for _ in range(3):
+        release.add(task, playout, 5.0, 0.0)
+    release.serve(5.0)
+    assert release.finish(task, lambda: None, at_once=False)
+    assert release.drop(task)
+    release.serve(100.0)
+    assert told == [(0, False)]
+    assert release.next_due() is None
+    assert release.finish(task, lambda: None, at_once=True)
+    release.serve(100.0)
+    assert told == [(0, False), task]
+    assert not release.drop(task)
+    assert not release.finish(task, lambda: told.append("again"), at_once=True)
+    assert told == [(0, False), task]
 
 
 def test_with_nothing_to_show_the_thread_sleeps() -> None:
