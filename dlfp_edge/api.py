@@ -8,7 +8,7 @@ from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from dlfp_edge.given import check_number, check_text, checks_types
 from dlfp_edge.grammar import schema_grammar
 from dlfp_edge.handle import Task
 from dlfp_edge.model_reference import local_model
+from dlfp_edge.playout import chat_pace
 from dlfp_edge.plugins import detect_device, load, runtime_provider
 from dlfp_edge.runtime import LoadOptions, Sampling, Tokenizer, check_sampling
 from dlfp_edge.settings import Placement, Settings, parse_controller, parse_setting
@@ -94,13 +95,17 @@ class Edge:
         seed: int | None = None,
         sampling: Sampling | None = None,
         json_schema: dict[str, Any] | bool | str | None = None,
-        pace: float | None = None,
+        pace: float | Literal["chat"] | None = None,
         deadline_s: float | None = None,
         stop: str | Sequence[str] = (),
     ) -> Task:
         """Queue a task; text is tokenised as the model wants. `sampling` overrides `temperature` and `seed`.
 
         The answer ends before the first place where a string of `stop` stands in its text.
+
+        `pace` (tokens/s) is how fast the reader is to be shown the answer; None shows tokens as they come. "chat" says
+        that this is a turn of a conversation which somebody reads as it comes, and has the pace usual there: 15
+        tokens/s, none for an answer in a schema or a grammar, in the background, or one of several.
 
         `json_schema` (a schema or its JSON text; {} for any JSON) makes the answer JSON that validates against it, even
         where `max_tokens` cuts it, though not where a stop string does. A keyword that cannot be enforced is refused.
@@ -112,12 +117,13 @@ class Edge:
         check_sampling(sampling)
         if json_schema is not None:
             sampling = _within(sampling, json_schema)
+        chosen = self._class(task_class)
         spec = TaskSpec(
             prompt=self._ids(prompt),
-            task_class=self._class(task_class),
+            task_class=chosen,
             max_tokens=max_tokens,
             sampling=sampling,
-            pace=pace,
+            pace=chat_pace(chosen, sampling.grammar) if pace == "chat" else pace,
             deadline_s=deadline_s,
             stop=_strings(stop),
         )
@@ -129,6 +135,8 @@ class Edge:
         With a `seed` the answers have this one and those after it. At a temperature of 0 all would be the same.
         """
         check_number("n", n, 1, 1000, whole=True)
+        if n > 1 and options.get("pace") == "chat":
+            options["pace"] = None  # nobody reads several at once
         sampling = options.pop("sampling", None)
         if sampling is None:
             sampling = Sampling(temperature=options.pop("temperature", 0.0), seed=seed)

@@ -64,7 +64,7 @@ class Engine:
         self.placement: Placement = self._lanes.placement
         self.controller_name = f"{self.placement.value}/{self._lanes.background.controller.name}"
         self._queues: Queues[Task] = Queues(settings.queue_limit, single_class=settings.single_class)
-        self._delivery = Delivery(self._say)
+        self._delivery = Delivery(self._say, self.clock)
         self._state = State(runtime.capabilities, self._lanes, settings, self.counters, self._delivery, self._say)
         self.limits = self._limits()
         self._starter = Starter(self._state, topology)
@@ -99,6 +99,8 @@ class Engine:
     def start(self) -> None:
         """Run the loop in a thread of its own until `close`."""
         if self._thread is None:
+            if self.clock.name != "virtual":
+                self._delivery.start(lambda error: self._post(lambda: _raise(error)))
             self._thread = threading.Thread(target=self._run, name="dlfp-engine", daemon=True)
             self._thread.start()
 
@@ -190,6 +192,7 @@ class Engine:
         if os.getpid() != self._process:
             return  # it is the other process's to close
         check_not_in(self._thread)
+        check_not_in(self._delivery.thread)
         self._post(self._begin_close)
         if self._thread is not None:
             self._thread.join()
@@ -251,6 +254,7 @@ class Engine:
         self._admit(now)
         self._state.background_waiting = self._queues.count(Class.BACKGROUND) > 0
         self._state.queued = sum(self._queues.count(member) for member in Class)
+        self._delivery.least_gap_s = self._state.least_gap_s()
         self._starter.start_steps(now)
         self._stopper.clear_the_way(now)
 
@@ -268,6 +272,7 @@ class Engine:
     def _next_wake(self, now: float) -> float | None:
         due = (
             self._delivery.next_due(),
+            self._state.calm_at if self._delivery.waits_for_calm else None,
             self._stopper.next_wake(now),
             self._watchdog.next_wake(),
             self._timers.next_due(),
@@ -361,10 +366,11 @@ class Engine:
         self._post(lambda: self._end(task, Finish.CANCELLED))
 
     def _end(self, task: Task, finish: Finish, error: str | None = None) -> None:
-        """End a task from outside, wherever it is; one that has ended stays as it was."""
-        if task.record.finish is not None:
-            return
+        """End a task from outside, wherever it is; one that has ended, and was shown, stays as it was."""
         now = self.clock.now()
+        if task.record.finish is not None:
+            self._delivery.finish(task, finish, now, error)  # its reader may not have been shown all of it
+            return
         with self._lock:
             waiting = self._queues.remove(task)
         if waiting:
@@ -381,17 +387,22 @@ class Engine:
             lane.sequences.forget_all()
 
     def _ended(self, task: Task) -> None:
-        self._live.pop(task.request_id, None)
-        if (expiry := self._expiries.pop(task.request_id, None)) is not None:
+        """A task was shown to its end, in whichever thread that happened."""
+        whole = task.record.finish in (Finish.STOP, Finish.LENGTH)
+        with self._lock:
+            self._live.pop(task.request_id, None)
+            expiry = self._expiries.pop(task.request_id, None)
+            self._background_finished += whole and task.spec.task_class is Class.BACKGROUND
+        if expiry is not None:
             self._timers.cancel(expiry)
         _log_end(task.record)
-        if task.spec.task_class is Class.BACKGROUND and task.record.finish in (Finish.STOP, Finish.LENGTH):
-            self._background_finished += 1
 
     def _begin_close(self) -> None:
         with self._lock:
             self._closing = True
         self._timers.clear()
+        self._delivery.stop()
+        self._delivery.flush(self.clock.now())
         for task in list(self._live.values()):
             self._end(task, Finish.CANCELLED)
         self._delivery.flush(self.clock.now())
@@ -400,6 +411,7 @@ class Engine:
     def _fail(self, error: Exception) -> None:
         with self._lock:
             self._closing = True
+        self._delivery.stop()
         for task in list(self._live.values()):
             self._delivery.finish(task, Finish.ERROR, self.clock.now(), f"the engine failed: {error}")
         self._delivery.flush(self.clock.now())
@@ -448,6 +460,10 @@ class Engine:
         if message not in self.messages and len(self.messages) < MOST_MESSAGES:
             self.messages.append(message)
             _log.warning("%s", message, extra={"fields": fields})
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _log_end(record: TaskRecord) -> None:

@@ -91,7 +91,10 @@ class Task:
         return self._tokenizer.is_end(token)
 
     def cancel(self) -> None:
-        """End the task now; what it has produced stays in its record. Ending an ended task does nothing."""
+        """End the task now; what it has produced stays in its record, of a paced answer what was shown.
+
+        A task of which nothing is left to show stays as it is.
+        """
         self._cancel(self)
 
     def wait(self, timeout_s: float | None = None) -> TaskRecord:
@@ -162,6 +165,13 @@ class Task:
             self.record.pieces[-1] += rest
         elif rest:
             self.record.pieces.append(rest)
+
+    def cut(self) -> None:
+        """Forget the tokens that were not shown, and what text was held back with them (called by the engine)."""
+        self.record.keep_shown()
+        self._text = AnswerText(self.spec.stop)
+        for token in self.record.output_token_ids:
+            self._text.feed(self._tokenizer.token_bytes(token))
 
     def release(self, index: int, *, last: bool) -> None:
         """Show token `index` to the readers (called by the engine, which calls `end` right after the last one)."""

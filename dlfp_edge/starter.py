@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from dlfp_edge.control import View, split
+from dlfp_edge.control.port import clamp
 from dlfp_edge.decode_times import UNSEEN_SLOW
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.lane_state import Flight, LaneState
@@ -33,8 +34,8 @@ BACKSTOPS_A_THREAD = 3
 RESERVE_HIGH_S = 1.0
 """A paced stream decodes ahead until it has so much in reserve, and again when it is down to `State.reserve_low_s`."""
 
-PACED_SHARE = 0.5
-"""Of the time a paced reader gives a token, a decode may take this much; faster is of no use to anybody."""
+PACED_SHARE = 0.5, 0.9
+"""Of the time a paced reader gives a token, what a decode may take: faster is of no use to anybody, slower is late."""
 
 SPACING = 0.95
 """Of their target, slow gaps of foreground decodes that need every CPU are stretched to this much."""
@@ -191,12 +192,13 @@ class Starter:
         return SLICE_S if self._state.lanes.foreground.count(Class.FOREGROUND) else IDLE_SLICE_S
 
     def _target_s(self, lane: LaneState, decoders: int, *, sharing: bool = False) -> float | None:
-        """The longest gap to aim at. Readers at a pace see none of a gap well below it, so that is their least."""
+        """The longest gap to aim at. Readers at a pace see none of one below it, and are late after longer ones."""
         target_s = self._state.targets.target(decoders, sharing=sharing)
         paces = [running.task.spec.pace for running in lane.running if running.foreground]
         if target_s is None or not paces or not all(paces):
             return target_s
-        return max(target_s, PACED_SHARE / max(pace for pace in paces if pace))
+        token_s = 1 / max(pace for pace in paces if pace)
+        return clamp(target_s, PACED_SHARE[0] * token_s, PACED_SHARE[1] * token_s)
 
     def _lane_is_held(self, lane: LaneState) -> bool:
         """Whether a lane of background work must wait: by request, to measure alone, or behind the backstop."""

@@ -12,6 +12,7 @@ from dlfp_edge.decode_times import DecodeTimes
 from dlfp_edge.delivery import Delivery
 from dlfp_edge.lane_state import LaneState
 from dlfp_edge.placement import Lanes
+from dlfp_edge.playout import CALM_S
 from dlfp_edge.pressure import Pressure
 from dlfp_edge.running import Running
 from dlfp_edge.runtime import Capabilities, Interruptible
@@ -21,6 +22,9 @@ from dlfp_edge.task import Class, Finish
 from dlfp_edge.trace import Counters
 
 RESERVE_LOW_S = 0.5
+
+DECODE_SHARE = 0.7
+"""Of the time between two shown tokens of a paced stream, decoding alone may take this much."""
 
 
 class State:
@@ -94,6 +98,17 @@ class State:
         """Remember when background work last existed (work held on request does not count, unless in flight)."""
         if any(flight.background_tokens for flight in self.lanes.background.in_flight) or self._background_can_run():
             self.background_seen = now
+        self.delivery.contend(now < self.calm_at)
+
+    @property
+    def calm_at(self) -> float:
+        """When background work has ceased to contend with paced streams, if none comes meanwhile."""
+        return self.background_seen + CALM_S
+
+    def least_gap_s(self) -> float:
+        """The shortest gap that a pace may ask for here, with as many streams as decode; 0 while that is not known."""
+        streams = sum(1 for r in self.lanes.foreground.running if r.foreground and r.prompt_planned and not r.ended)
+        return (self.decode_times.alone_s(max(1, streams)) or 0.0) / DECODE_SHARE
 
     def owe(self, now: float) -> None:
         """Find out whether background work, wherever it waits, is owed its floor."""

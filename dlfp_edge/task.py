@@ -30,10 +30,10 @@ class Finish(str, Enum):
 class TaskSpec:
     """What is asked of the engine.
 
-    `pace` (tokens/s) releases tokens to the reader on that schedule; None shows them as they come. `deadline_s` counts
-    from arrival: a task that has not ended by then ends with `Finish.DEADLINE`. The answer ends before the first of the
-    strings `stop` in its text, whatever else ends it or not. With `embed` the prompt is a text whose embedding is
-    wanted; nothing is generated.
+    `pace` (tokens/s) releases tokens to the reader on that schedule (see `dlfp_edge.playout`); None shows them as they
+    come. `deadline_s` counts from arrival: a task that has not ended by then ends with `Finish.DEADLINE`. The answer
+    ends before the first of the strings `stop` in its text, whatever else ends it or not. With `embed` the prompt is a
+    text whose embedding is wanted; nothing is generated.
     """
 
     prompt: tuple[int, ...]
@@ -57,6 +57,10 @@ class TaskRecord:
     already, from a task whose prompt begins the same. `pauses` is how often the task had to leave for want of KV cells.
     `embedding` has length 1.
 
+    `due_times[i]` is when token i of a paced answer was due at the latest, by the schedule in force when it was shown;
+    empty without a pace. `lowest_pace` is what `pace` had to be lowered to, at the least; None where it was kept. A
+    paced answer that was cancelled has the tokens that its reader was shown: what had been computed ahead is dropped.
+
     `pieces[i]` is the text that became certain with token i: "" while a character is incomplete or could begin a stop
     string. One more piece follows where some was still held back after the last token had been shown. `stop_string` is
     the one the text was cut before; the tokens that made it up are among `output_token_ids`. `logprobs[i]` is there for
@@ -69,6 +73,7 @@ class TaskRecord:
     prompt_tokens: int
     arrived: float
     pace: float | None = None
+    lowest_pace: float | None = None
     started: float | None = None
     cached_prompt_tokens: int = 0
     pauses: int = 0
@@ -76,6 +81,7 @@ class TaskRecord:
     output_token_ids: list[int] = field(default_factory=list)
     token_times: list[float] = field(default_factory=list)
     shown_times: list[float] = field(default_factory=list)
+    due_times: list[float] = field(default_factory=list)
     contended: list[bool] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
     logprobs: list[Logprobs] = field(default_factory=list)
@@ -89,6 +95,12 @@ class TaskRecord:
         """The answer so far, shown to its reader or not yet."""
         return "".join(self.pieces)
 
+    def keep_shown(self) -> None:
+        """Drop the tokens that were not shown."""
+        count = len(self.shown_times)
+        for values in (self.output_token_ids, self.token_times, self.contended, self.pieces, self.logprobs):
+            del values[count:]
+
     @property
     def failed(self) -> bool:
         """Whether the task ended without the answer it was asked for, and nobody had cancelled it."""
@@ -96,7 +108,11 @@ class TaskRecord:
 
 
 OnToken = Callable[[TaskRecord, int], None]
-"""Called in the engine's thread when a token is released to the reader; the int is its index in the record."""
+"""Called in a thread of the engine's when a token is released to the reader; the int is its index in the record.
+
+It should return at once: paced answers have one thread together, which shows nobody's token meanwhile, and the others
+the engine's own.
+"""
 
 OnFinish = Callable[[TaskRecord], None]
-"""Called in the engine's thread once, after the last token was released."""
+"""Called once, after the last token was released: in the thread that released it, else in the engine's own."""

@@ -12,6 +12,7 @@ from dlfp_edge.errors import UsageError
 from dlfp_edge.experiment.workload import Workload, load_workload
 from dlfp_edge.given import check_stop
 from dlfp_edge.grammar import compile_grammar, schema_grammar
+from dlfp_edge.playout import chat_pace
 from dlfp_edge.task import Class
 
 DEMO = "demo"
@@ -87,7 +88,8 @@ def _own_workload(
     streams: list[dict[str, Any]] = []
     if prompts:
         stream = _stream("chat", "foreground", list(prompts), _FOREGROUND_TOKENS)
-        streams.append({**stream, "clients": 1, "stop": list(stop), "grammar": grammar})
+        pace = chat_pace(Class.FOREGROUND, grammar)
+        streams.append({**stream, "clients": 1, "stop": list(stop), "grammar": grammar, "pace": pace})
     if documents:
         clients = min(_BACKGROUND_CLIENTS, len(documents))
         stream = _stream("documents", "background", list(documents), _BACKGROUND_TOKENS)

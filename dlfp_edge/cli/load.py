@@ -226,6 +226,7 @@ _KINDS = {
     "itl_ms": "gap between tokens (ITL)",
     "contended_itl_ms": "  while background requests are under way",
     "shown_itl_ms": "  as shown at its pace",
+    "lateness_ms": "  shown after it was due",
     "tpot_ms": "time per token after the first (TPOT)",
     "e2el_ms": "whole answer (E2EL)",
 }

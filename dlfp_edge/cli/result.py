@@ -59,7 +59,20 @@ def sentences(summary: Mapping[str, Any]) -> list[str]:
             f"background  {cell(background['finished_per_min'])} documents/min, "
             f"{cell(background['prompt_tokens_per_s'])} prompt tok/s, {_ended(background)}"
         )
+    lines += _pace(foreground)
     return [*lines, f"scheduling  {summary['controller']}, {_target(summary)}"]
+
+
+def _pace(foreground: Mapping[str, Any]) -> list[str]:
+    """Whether paced answers were shown in time, where there are any."""
+    late, lowered = foreground["late_tokens"], foreground["lowered_pace"]
+    if late["count"] is None:
+        return []
+    share, most = cell(100 * late["share"]), cell(late["max_ms"])
+    line = f"pace        {share}% of tokens late, at most {most} ms after they were due"
+    if lowered["requests"]:
+        line += f"; lowered to {cell(lowered['tokens_per_s'])} tok/s: decoding is no faster here"
+    return [line]
 
 
 def _target(summary: Mapping[str, Any]) -> str:

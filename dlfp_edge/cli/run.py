@@ -95,7 +95,8 @@ def run(
     pace: Annotated[
         str | None,
         typer.Option(
-            help="Show foreground tokens at this many a second, or 'off' as they come. Default: the workload's.",
+            help="Show foreground tokens at this many a second, or 'off' as they come. Default: the workload's; "
+            "15 for the prompts given here, unless their answers are structured.",
             rich_help_panel=_WORK,
         ),
     ] = None,

@@ -11,7 +11,7 @@ _KEPT_GAPS = 240
 
 
 class Transcript:
-    """Collects shown tokens. `on_token` runs in the engine's thread, everything else reads from another."""
+    """Collects shown tokens. `on_token` runs in the thread that shows them, everything else reads from another."""
 
     def __init__(self) -> None:
         self.label = ""
@@ -27,8 +27,8 @@ class Transcript:
             return
         if record.request_id != self._newest:
             self._newest, self.label = record.request_id, record.label or "foreground"
-            self.pace = record.pace
             self._pieces.append(f"\n\n▸ {self.label}\n" if self._pieces else f"▸ {self.label}\n")
+        self.pace = record.lowest_pace or record.pace
         self._pieces.append(record.pieces[index])
         self.tokens += 1
         if index > 0:

@@ -1,6 +1,7 @@
 """The load client: sends one stream's requests to a target. Event-driven, so it runs alike on real and virtual time.
 
-Everything here runs in the target's own thread (`call_at` actions and `on_finish` callbacks): no threads, no sleeping.
+Everything here runs in the target's own thread (`call_at` actions, and `on_finish` callbacks, which for paced answers
+come from another and are handed over): no threads, no sleeping.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class ClientEvents(Protocol):
     """What a client tells its owner, in the target's thread."""
 
     on_token: OnToken | None
+    """This alone comes from whichever thread shows the token."""
 
     def submitted(self, stream: Stream, handle: Handle) -> None:
         """A request was accepted."""
@@ -159,7 +161,9 @@ class StreamClient:
                 spec,
                 arrived=arrived,
                 on_token=self._events.on_token,
-                on_finish=lambda record: self._ended(record, spec.prompt, client, index),
+                on_finish=lambda record: self._in_target(
+                    record, lambda: self._ended(record, spec.prompt, client, index)
+                ),
             )
         except QueueFull as error:
             self._ended(self._refused(spec, arrived, error), spec.prompt, client, index)
@@ -169,6 +173,13 @@ class StreamClient:
             if handle.record.finish is None:
                 self._live[handle.request_id] = handle
             self._events.submitted(self.stream, handle)
+
+    def _in_target(self, record: TaskRecord, action: Callable[[], None]) -> None:
+        """Act in the target's thread, which is not the one in which a paced answer ends."""
+        if record.pace is None:
+            action()
+        else:
+            self._target.call_at(self._target.clock.now(), action)
 
     def _ended(self, record: TaskRecord, prompt: tuple[int, ...], client: int, index: int) -> None:
         self._live.pop(record.request_id, None)

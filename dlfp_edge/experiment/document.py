@@ -141,6 +141,8 @@ COLUMNS: Mapping[str, str] = {
     "itl.max": "max",
     "shown.p99": "shown P99",
     "shown.max": "shown max",
+    "late_share": "late",
+    "lateness.max": "latest by",
     "over_solo.over_2x": ">2x solo",
     "over_solo.excess_per_1000_s": "excess s/1000",
     "ttft.p90": "TTFT P90",

@@ -14,6 +14,7 @@ from dlfp_edge.measure.latency import (
     e2el_s,
     gaps_s,
     late_tokens,
+    lateness_s,
     shown_gaps_s,
     tpot_s,
     ttft_s,
@@ -48,6 +49,7 @@ class ClassLoad(_Part):
     contended_itl_ms: Distribution = Field(description="the gaps while background requests were under way")
     shown_itl_ms: Distribution = Field(description="gaps between a paced stream's tokens being shown")
     late_tokens: int
+    lateness_ms: Distribution = Field(description="how long after it was due a paced token was shown")
     tpot_ms: Distribution
     e2el_ms: Distribution
 
@@ -127,6 +129,7 @@ def _class(load: Load, task_class: Class) -> ClassLoad:
         contended_itl_ms=_pooled(sound, contended_gaps_s),
         shown_itl_ms=_pooled(sound, shown_gaps_s),
         late_tokens=sum(map(late_tokens, sound)),
+        lateness_ms=_pooled(sound, lateness_s),
         tpot_ms=_each(records, tpot_s),
         e2el_ms=_each(records, e2el_s),
     )

@@ -12,7 +12,7 @@ from dlfp_edge.experiment.remote import RemoteRecord, clock_differences_s
 from dlfp_edge.experiment.trial import Measured
 from dlfp_edge.experiment.trial_load import Loaded
 from dlfp_edge.experiment.workload import Stream, Workload
-from dlfp_edge.measure.latency import complete, e2el_s, tpot_s, ttft_s
+from dlfp_edge.measure.latency import complete, e2el_s, lateness_s, tpot_s, ttft_s
 from dlfp_edge.measure.percentiles import distribution
 from dlfp_edge.task import Class, Finish, TaskRecord
 
@@ -35,8 +35,9 @@ class Request(_Part):
 
     `gaps_s` are the raw gaps that ended in the measured time, `contended` says of each whether background work existed
     meanwhile (in a workload without any, all count); both are empty where the server merged tokens (`merged`), since
-    gaps are then not gaps between tokens. `shown_s` are the gaps a paced stream's reader saw. `prompt` is a checksum of
-    what was asked; None where that holds earlier answers. `ids` is None where the target gives none. `cut` marks one
+    gaps are then not gaps between tokens. `shown_s` are the gaps a paced stream's reader saw, `late_s` how long after
+    it was due the token at the end of each was shown. `prompt` is a checksum of what was asked; None where that holds
+    earlier answers. `ids` is None where the target gives none. `cut` marks one
     that the end of the trial cancelled, `age_s` old. A `failure` is the way's there and back, the engine's, or a
     deadline that passed.
     """
@@ -51,6 +52,7 @@ class Request(_Part):
     contended: list[bool]
     paced: bool = False
     shown_s: list[float]
+    late_s: list[float] = Field(default_factory=list)
     tokens: int
     complete: bool
     failed: bool
@@ -186,6 +188,7 @@ def _request(record: TaskRecord, stream: str, prompt: int | None, end: float, *,
         contended=[not contested or beside for beside in record.contended[1 : len(gaps) + 1]],
         paced=record.pace is not None,
         shown_s=[] if merged else [after - before for before, after in pairwise(shown)],
+        late_s=[] if merged else lateness_s(record)[: max(0, len(shown) - 1)],
         tokens=len(record.token_times),
         complete=done,
         failed=failed,

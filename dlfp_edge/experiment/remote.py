@@ -12,7 +12,7 @@ from typing import Literal
 from dlfp_edge.clock import Clock
 from dlfp_edge.experiment.dialect import Dialect, Said
 from dlfp_edge.experiment.exchange import ExchangeFailed
-from dlfp_edge.playout import Playout
+from dlfp_edge.playout import CALM_S, Playout
 from dlfp_edge.task import Class, Finish, OnFinish, OnToken, TaskRecord, TaskSpec
 
 _log = logging.getLogger(__name__)
@@ -106,6 +106,7 @@ class RemoteRequest:
         self._said_finish: tuple[Finish, float] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._silence: asyncio.TimerHandle | None = None
+        self._next: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -133,23 +134,30 @@ class RemoteRequest:
         return self._task
 
     def end(self, finish: Finish, error: str | None = None, failure: Failure | None = None) -> None:
-        """Nothing follows what is already there. A request that ended otherwise than asked shows the rest at once."""
-        record = self.record
-        if record.finish is not None:
+        """Nothing follows what is already there. A request that ended otherwise than asked shows the rest at once.
+
+        Of a paced answer that is cancelled nothing more is shown, as by an engine.
+        """
+        record, ended = self.record, self.record.finish is not None
+        if finish is Finish.CANCELLED and self.spec.pace and self._playout.waits:
+            self._playout.drop()
+            record.keep_shown()
+            del record.engine_token_s[len(record.shown_times) :]
+        elif ended:
             return
         now = self._clock.now()
         record.finish, record.finished, record.error, record.failure = finish, now, error, failure
         for timer in (self._deadline, self._silence):
             if timer is not None:
                 timer.cancel()
-        if self._task is not None:
+        if self._task is not None and not ended:
             if record.task_class is Class.BACKGROUND:
                 self._presence.leave(now)
             if asyncio.current_task(self._loop) is not self._task:  # which closes its connection itself
                 self._task.cancel()
         if finish not in (Finish.STOP, Finish.LENGTH):
-            self._show(len(record.token_times))
-        self._close_if_shown()
+            self._playout.hurry()
+        self._show_due()
 
     async def _follow(self, events: AsyncGenerator[tuple[float, bytes], None]) -> None:
         """Read the stream until it has ended; whatever comes becomes one clear reason in the record."""
@@ -239,11 +247,8 @@ class RemoteRequest:
             record.contended.append(contended)
             if said.engine_s is not None:
                 record.engine_token_s.append(said.engine_s)
-            due, shown = self._playout.due(now), len(record.token_times)
-            if due > now:
-                self._loop.call_at(due, self._show, shown)
-            else:
-                self._show(shown)
+            self._playout.add(now)
+        self._show_due()
 
     def _complete(self) -> None:
         """The server says that the answer is complete: hold its count against the tokens that came."""
@@ -261,15 +266,20 @@ class RemoteRequest:
         else:
             self.end(finish)
 
-    def _show(self, upto: int) -> None:
-        """Release tokens to the reader, in order; without a pace at the moment each came."""
-        record = self.record
-        now = self._clock.now()
-        while len(record.shown_times) < upto:
-            index = len(record.shown_times)
+    def _show_due(self) -> None:
+        """Release the tokens whose time has come, in order; without a pace at the moment each came."""
+        record, now = self.record, self._clock.now()
+        self._playout.contend(self._presence.since(now - CALM_S))
+        while (at := self._playout.next_at()) is not None and at <= now:
+            index, due = len(record.shown_times), self._playout.show()
             record.shown_times.append(now if self.spec.pace else record.token_times[index])
+            if self.spec.pace:
+                record.due_times.append(due)
             if self._on_token is not None:
                 self._call(self._on_token, record, index)
+        if self._next is not None:
+            self._next.cancel()
+        self._next = None if at is None else self._loop.call_at(at, self._show_due)
         self._close_if_shown()
 
     def _close_if_shown(self) -> None:

@@ -16,6 +16,7 @@ from dlfp_edge.experiment.plan import Point
 from dlfp_edge.experiment.record import Request, TrialRecord
 from dlfp_edge.experiment.workload import Workload
 from dlfp_edge.measure.interference import over_solo
+from dlfp_edge.measure.latency import LATE_S
 from dlfp_edge.measure.percentiles import Distribution, distribution
 from dlfp_edge.measure.slo import Slo, attainment, relative_slo
 from dlfp_edge.task import Class
@@ -42,8 +43,9 @@ class Row(_Part):
     """One arm over its trials that count. Times in ms; None where nothing was measured.
 
     `itl` are the contended gaps (where there is no background, all), `shown` those a paced stream's reader saw
-    meanwhile, `seen` either, as each stream has it. `ttft` has requests that still waited at a trial's end with their
-    wait so far (`first_tokens_s`). `background_normalised` is the background rate of a target with kernels of its own
+    meanwhile, `seen` either, as each stream has it. `late_share` of the shown ones ended more than 15 ms after their
+    token was due, `lateness` is how long after. `ttft` has requests that still waited at a trial's end with their wait
+    so far (`first_tokens_s`). `background_normalised` is the background rate of a target with kernels of its own
     times what the candidate reads alone over what it does. `merged_answers` have no gaps: their server sent several
     tokens at once.
     """
@@ -58,6 +60,8 @@ class Row(_Part):
     itl: Distribution
     shown: Distribution
     seen: Distribution
+    late_share: float | None = None
+    lateness: Distribution = Field(default_factory=Distribution)
     all_itl: Distribution
     ttft: Distribution
     tpot: Distribution
@@ -108,6 +112,11 @@ def contended(request: Request) -> list[float]:
 def shown(request: Request) -> list[float]:
     """The gaps a paced stream's reader saw while background work existed, in seconds."""
     return [gap for gap, beside in zip(request.shown_s, request.contended, strict=False) if beside]
+
+
+def lateness(request: Request) -> list[float]:
+    """How long after it was due each token of a paced stream was shown while background work existed, in seconds."""
+    return [late_s for late_s, beside in zip(request.late_s, request.contended, strict=False) if beside]
 
 
 def seen(request: Request) -> list[float]:
@@ -190,6 +199,7 @@ def _row(
         for stream in arm.workload.of_class(Class.FOREGROUND)
     }
     over = over_solo(gaps, solo_medians(solo))
+    late = [late_s for request in foreground for late_s in lateness(request)]
     met = attainment(meets(request, slo) for request in foreground) if slo is not None else None
     tokens = _total(r.background_tokens for r in counting)
     per_s = None if tokens is None else _ratio(tokens, seconds)
@@ -205,6 +215,8 @@ def _row(
         itl=distribution(gap for values in gaps.values() for gap in values),
         shown=distribution(gap for request in foreground for gap in shown(request)),
         seen=distribution(gap for request in foreground for gap in seen(request)),
+        late_share=_ratio(sum(late_s > LATE_S for late_s in late), len(late)),
+        lateness=distribution(late),
         all_itl=distribution(gap for request in foreground for gap in request.gaps_s),
         ttft=distribution(first_tokens_s(foreground)),
         tpot=distribution(r.tpot_s for r in foreground if r.tpot_s is not None),

@@ -98,7 +98,7 @@ class Window(NamedTuple):
 
 SessionEvent: TypeAlias = Submitted | TokenShown | Finished | Window
 OnEvent = Callable[[SessionEvent], None]
-"""Called in the engine's thread: return at once."""
+"""Called in the engine's thread, of a paced token in the one that shows it: return at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ class Loaded:
 
 
 class TrialLoad:
-    """One load, from `begin` to `finished`. Everything but `stop` runs in the target's thread."""
+    """One load, from `begin` to `finished`. Everything but `stop` and `on_token` runs in the target's thread."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class TrialLoad:
             return
         self._gaps += (record.contended[index] or not self._background) and not getattr(record, "merged_events", 0)
         if self._gaps >= self._limits.gaps:
-            self._close("gaps")
+            self._target.call_at(self._target.clock.now(), lambda: self._close("gaps"))
 
     def _close(self, why: str) -> None:
         """End the measured time; load goes on until what spans this moment has ended."""

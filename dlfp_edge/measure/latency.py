@@ -11,7 +11,7 @@ from itertools import pairwise
 from dlfp_edge.task import Finish, TaskRecord
 
 LATE_S = 0.015
-"""A paced token is late when it is shown this much after its slot: about one refresh of a 60 Hz screen."""
+"""A paced token is late when it is shown more than this after it was due: about one refresh of a 60 Hz screen."""
 
 
 def complete(record: TaskRecord) -> bool:
@@ -41,12 +41,18 @@ def shown_gaps_s(record: TaskRecord) -> list[float]:
     return [after - before for before, after in pairwise(record.shown_times)]
 
 
+def lateness_s(record: TaskRecord) -> list[float]:
+    """How long after it was due each token of a paced stream but the first was shown; 0 for those shown before.
+
+    It is held against the schedule in force when it was shown, which a late token, background work that begins and a
+    pace that was lowered move.
+    """
+    return [max(0.0, shown - due) for shown, due in zip(record.shown_times, record.due_times, strict=False)][1:]
+
+
 def late_tokens(record: TaskRecord) -> int:
-    """How many tokens of a paced stream came more than 1/pace + 15 ms after the one before."""
-    if record.pace is None:
-        return 0
-    limit = 1.0 / record.pace + LATE_S
-    return sum(gap > limit for gap in shown_gaps_s(record))
+    """How many tokens of a paced stream were shown more than 15 ms after they were due."""
+    return sum(late_s > LATE_S for late_s in lateness_s(record))
 
 
 def e2el_s(record: TaskRecord) -> float | None:

@@ -24,10 +24,19 @@ class _Part(BaseModel):
 
 
 class LateTokens(_Part):
-    """Tokens of paced streams shown more than 1/pace + 15 ms after the one before."""
+    """Tokens of paced streams shown more than 15 ms after they were due, by the schedule in force at the time."""
 
     count: int | None
     share: float | None = Field(description="of the gaps of paced streams, 0 to 1")
+    p99_ms: float | None = Field(description="how long after it was due a token was shown")
+    max_ms: float | None
+
+
+class LoweredPace(_Part):
+    """Requests whose pace decoding could not keep, even alone."""
+
+    requests: int
+    tokens_per_s: float | None = Field(description="the lowest pace that one of them was shown at")
 
 
 class ClassSummary(_Part):
@@ -50,6 +59,7 @@ class ClassSummary(_Part):
     finished_per_min: float | None = Field(description="complete answers per minute")
     missed_deadlines: int
     late_tokens: LateTokens
+    lowered_pace: LoweredPace
 
 
 class SoloItl(_Part):
@@ -172,7 +182,6 @@ def build_summary(facts: RunFacts, tally: RunTally, counters: Counters) -> dict[
 
 
 def _class_summary(tally: Tally) -> ClassSummary:
-    shown = distribution(tally.shown)
     return ClassSummary(
         requests=tally.requests,
         failed=tally.failed,
@@ -183,14 +192,25 @@ def _class_summary(tally: Tally) -> ClassSummary:
         cached_ttft_ms=distribution(tally.cached_ttft),
         itl_ms=distribution(tally.gaps),
         contended_itl_ms=distribution(tally.contended),
-        shown_itl_ms=shown,
+        shown_itl_ms=distribution(tally.shown),
         tpot_ms=distribution(tally.tpot),
         e2el_ms=distribution(tally.e2el),
         output_tokens_per_s=_ratio(tally.output_tokens, tally.counted_s),
         prompt_tokens_per_s=_ratio(tally.prompt_tokens, tally.counted_s),
         finished_per_min=_ratio(60.0 * tally.complete, tally.counted_s),
         missed_deadlines=tally.missed_deadlines,
-        late_tokens=LateTokens(count=tally.late if shown.count else None, share=_ratio(tally.late, shown.count)),
+        late_tokens=_late(tally),
+        lowered_pace=LoweredPace(requests=len(tally.lowered), tokens_per_s=min(tally.lowered, default=None)),
+    )
+
+
+def _late(tally: Tally) -> LateTokens:
+    lateness, count = distribution(tally.lateness), len(tally.shown)
+    return LateTokens(
+        count=tally.late if count else None,
+        share=_ratio(tally.late, count),
+        p99_ms=lateness.p99,
+        max_ms=lateness.max,
     )
 
 
@@ -221,6 +241,7 @@ _REASONS = {
     "contended_itl_ms": "no gap between tokens saw background work",
     "shown_itl_ms": "no stream is paced",
     "late_tokens": "no stream is paced",
+    "lowered_pace": "no pace had to be lowered",
     "tpot_ms": "no answer of two tokens or more was complete",
     "e2el_ms": "no answer was complete",
     "output_tokens_per_s": "no time was measured",

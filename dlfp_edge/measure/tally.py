@@ -11,6 +11,7 @@ from dlfp_edge.measure.latency import (
     e2el_s,
     gaps_s,
     late_tokens,
+    lateness_s,
     shown_gaps_s,
     tpot_s,
     ttft_s,
@@ -32,7 +33,8 @@ class Tally:
     complete answers. Tokens count by when they became available, and only in `counted_s`: contended windows for
     background, the whole run for foreground. `prompt_tokens` is prefill the steps computed, finished prompt or not.
     `cached_tokens` of the prompts were there already, and `cached_ttft` are the first-token times of requests with such
-    tokens. `over_target` are contended gaps as multiples of the target that was in force for each.
+    tokens. `over_target` are contended gaps as multiples of the target that was in force for each. `lowered` are the
+    lowest paces, in tokens/s, of requests whose pace could not be kept.
     """
 
     requests: int = 0
@@ -51,6 +53,8 @@ class Tally:
     gaps: array[float] = field(default_factory=_doubles)
     contended: array[float] = field(default_factory=_doubles)
     shown: array[float] = field(default_factory=_doubles)
+    lateness: array[float] = field(default_factory=_doubles)
+    lowered: array[float] = field(default_factory=_doubles)
     tpot: array[float] = field(default_factory=_doubles)
     e2el: array[float] = field(default_factory=_doubles)
     over_target: array[float] = field(default_factory=_doubles)
@@ -71,6 +75,9 @@ class Tally:
         self.gaps.extend(gaps_s(record))
         self.contended.extend(contended_gaps_s(record))
         self.shown.extend(shown_gaps_s(record))
+        self.lateness.extend(lateness_s(record))
+        if record.lowest_pace is not None:
+            self.lowered.append(record.lowest_pace)
         for values, value in ((self.ttft, ttft_s), (self.tpot, tpot_s), (self.e2el, e2el_s)):
             duration = value(record)
             if duration is not None:

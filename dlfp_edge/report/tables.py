@@ -47,6 +47,7 @@ def tables(result: Result) -> list[Table]:
     found = [_distributions("Gaps between tokens, raw", "ms; contended ones, of solo arms all", result, _itl)]
     if paced:
         found.append(_distributions("Gaps shown to readers", "ms; streams with a pace", result, lambda row: row.shown))
+        found.append(_lateness(result))
     found += [
         _distributions("All gaps, contended or not", "ms", result, lambda row: row.all_itl),
         _over_solo(result),
@@ -84,6 +85,20 @@ def _distributions(title: str, note: str, result: Result, of: Callable[[Row], Di
     names = (("mean", "mean"), ("P50", "p50"), ("P90", "p90"), ("P95", "p95"), ("P99", "p99"), ("P99.9", "p999"))
     columns = [("count", lambda row: f"{of(row).count:,}"), *((head, figure(name)) for head, name in names)]
     return _table(title, note, result, [*columns, ("max", figure("max"))])
+
+
+def _lateness(result: Result) -> Table:
+    return _table(
+        "Late tokens",
+        "of streams with a pace: shown after they were due, by the schedule in force; late from 15 ms on",
+        result,
+        [
+            ("late", lambda row: percent(row.late_share)),
+            ("P50, ms", lambda row: number(row.lateness.p50)),
+            ("P99, ms", lambda row: number(row.lateness.p99)),
+            ("max, ms", lambda row: number(row.lateness.max)),
+        ],
+    )
 
 
 def _over_solo(result: Result) -> Table:

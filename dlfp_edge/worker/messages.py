@@ -84,4 +84,5 @@ def shifted(record: TaskRecord, offset_s: float) -> TaskRecord:
         finished=None if record.finished is None else record.finished + offset_s,
         token_times=[when + offset_s for when in record.token_times],
         shown_times=[when + offset_s for when in record.shown_times],
+        due_times=[when + offset_s for when in record.due_times],
     )

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 from dlfp_edge.errors import DlfpError, UsageError
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Raised with every change to the messages or to what the objects in them mean."""
 
 LARGEST_FRAME = 16 << 20

@@ -166,6 +166,24 @@ def test_settings_reach_the_engine(cli: Cli) -> None:
     assert document["foreground"]["shown_itl_ms"]["count"] > 0
 
 
+@pytest.mark.parametrize(
+    ("more", "paces"),
+    [((), {15.0}), (("--pace", "off"), {None}), (("--pace", "4"), {4.0}), (("--grammar", 'root ::= "yes"'), {None})],
+)
+def test_own_prompts_are_a_chat(cli: Cli, tmp_path: Path, more: tuple[str, ...], paces: set[float | None]) -> None:
+    cli("run", "--runtime", "simulated", "--foreground", "Hello", "--duration", "5", "--out", "out", *more)
+    lines = (tmp_path / "out" / "requests.jsonl").read_text().splitlines()
+    assert {json.loads(line)["pace"] for line in lines} == paces
+
+
+def test_whether_paced_answers_were_in_time_is_said(cli: Cli) -> None:
+    said = cli(*RUN, "--duration", "5", "--pace", "900")
+    (line,) = [line for line in said.out.splitlines() if line.startswith("pace")]
+    assert "of tokens late" in line
+    assert "lowered to" in line
+    assert not [line for line in cli(*RUN, "--duration", "5").out.splitlines() if line.startswith("pace")]
+
+
 def test_the_last_target_stands_apart_from_what_gaps_were_held_against(cli: Cli) -> None:
     said = cli(*RUN, "--duration", "5", "--setting", "shared/dlfp")
     (line,) = [line for line in said.out.splitlines() if line.startswith("scheduling")]

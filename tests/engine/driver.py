@@ -108,6 +108,11 @@ def check_everything_ended(load: Load) -> None:
         assert len(record.token_times) == len(record.shown_times) == len(record.output_token_ids)
         assert record.token_times == sorted(record.token_times)
         assert all(shown >= there for shown, there in zip(record.shown_times, record.token_times, strict=True))
+        assert len(record.due_times) == (len(record.shown_times) if task.spec.pace else 0)
+        for shown, there, due in zip(record.shown_times, record.token_times, record.due_times, strict=False):
+            # Where segments run one after another the engine hears of a token at the end of their step.
+            held = shown > max(there, due) + 1e-9
+            assert not (held and load.runtime.capabilities.batched), "a token that was there was held past its time"
     assert load.cells_left == 0
 
 

@@ -128,7 +128,7 @@ def test_a_stop_string_in_what_was_held_back_ends_the_answer() -> None:
 
 def test_a_paced_answer_stops_when_the_token_is_there_not_when_it_is_shown() -> None:
     engine = engine_on("lanes")
-    task = run(engine, TaskSpec((1,), max_tokens=1000, sampling=saying(b"ab"), pace=2.0, stop=("bab",)))
+    task = run(engine, TaskSpec((1,), max_tokens=1000, sampling=saying(b"ab"), pace=0.2, stop=("bab",)))
     record = task.record
     assert record.finish is Finish.STOP
     assert record.finished == record.token_times[-1] < record.shown_times[-1]

@@ -284,38 +284,55 @@ def test_each_class_goes_to_its_server() -> None:
     assert (len(one.asked), len(other.asked)) == (1, 2)
 
 
-def test_a_paced_answer_is_shown_on_schedule() -> None:
+def test_a_paced_answer_is_shown_on_schedule_beside_background_work_and_ahead_of_it_alone() -> None:
+    def answer(asked: Asked) -> list[Part]:
+        return [head(), STALL] if asked.body["prompt"] == [9] else openai_answer(asked)
+
     told: list[tuple[str, int]] = []
-    spec = replace(SPEC, pace=25.0)
-    with StandIn(openai_answer) as server, Endpoint(server.url, dialect=OPENAI) as endpoint:
+    with StandIn(answer) as server, Endpoint(server.url, dialect=OPENAI) as endpoint:
+        alone = ask(endpoint, replace(SPEC, pace=1.0))
+        endpoint.submit(TaskSpec((9,), Class.BACKGROUND, max_tokens=1))
         ended = threading.Event()
 
         def finished(record: Any) -> None:
             told.append(("end", len(record.shown_times)))
             ended.set()
 
-        request = endpoint.submit(spec, on_token=lambda _, index: told.append(("token", index)), on_finish=finished)
-        assert ended.wait(PATIENCE_S)
-    record = request.record
-    consistent(record)
-    assert told == [("token", 0), ("token", 1), ("token", 2), ("token", 3), ("end", 4)]
-    first = record.token_times[0]
-    for index, shown in enumerate(record.shown_times):
-        assert shown >= first + index / 25.0 - 1e-6
-    assert record.finished is not None
-    assert record.finished < record.shown_times[-1]
-
-
-def test_a_cancelled_paced_answer_shows_the_rest_at_once() -> None:
-    with StandIn(lambda _: [*openai_answer_head(), STALL]) as server, Endpoint(server.url, dialect=OPENAI) as endpoint:
-        ended = threading.Event()
         request = endpoint.submit(
-            replace(SPEC, pace=0.001),
-            on_token=lambda record, index: request.cancel() if index == 0 else None,
-            on_finish=lambda _: ended.set(),
+            replace(SPEC, pace=25.0), on_token=lambda _, index: told.append(("token", index)), on_finish=finished
         )
         assert ended.wait(PATIENCE_S)
-    consistent(request.record)
+    beside = request.record
+    for record in (alone, beside):
+        consistent(record)
+        assert len(record.due_times) == 4
+    assert alone.shown_times[2] < alone.due_times[2], "there was no need to wait for two seconds"
+    assert told == [("token", 0), ("token", 1), ("token", 2), ("token", 3), ("end", 4)]
+    first = beside.token_times[0]
+    for index, (shown, due) in enumerate(zip(beside.shown_times, beside.due_times, strict=True)):
+        assert shown >= due - 1e-6
+        assert due >= first + index / 25.0 - 1e-6
+    assert beside.finished is not None
+    assert beside.finished < beside.shown_times[-1]
+
+
+@pytest.mark.parametrize("parts", [[STALL], []], ids=["while it is computed", "once it was computed"])
+def test_a_cancelled_paced_answer_ends_where_its_reader_is(parts: list[Part]) -> None:
+    def answer(_: Asked) -> list[Part]:
+        rest = parts or [openai_token("c", [3], "length"), DONE]
+        return [*openai_answer_head(), *rest]
+
+    with StandIn(answer) as server, Endpoint(server.url, dialect=OPENAI) as endpoint:
+        ended = threading.Event()
+        request = endpoint.submit(replace(SPEC, max_tokens=3, pace=0.001), on_finish=lambda _: ended.set())
+        record = request.record
+        while len(record.token_times) < 2 if parts else record.finish is None:
+            assert not ended.wait(0.01)
+        request.cancel()
+        assert ended.wait(PATIENCE_S)
+    consistent(record)
+    assert record.finish is Finish.CANCELLED
+    assert (record.output_token_ids, record.text) == ([1], "a")
 
 
 def openai_answer_head() -> list[Part]:

@@ -190,7 +190,34 @@ def test_paced_streams_have_shown_gaps() -> None:
     with engine() as made:
         summary = run_workload(made, workload({**CHAT, "pace": 20.0, "requests": 2}, INGEST)).summary()
     assert summary["foreground"]["shown_itl_ms"]["count"] == 22
-    assert summary["foreground"]["late_tokens"]["count"] is not None
+    assert summary["foreground"]["late_tokens"] == {"count": 0, "share": 0.0, "p99_ms": 0.0, "max_ms": 0.0}
+    assert summary["foreground"]["lowered_pace"] == {"requests": 0, "tokens_per_s": None}
+
+
+def test_a_pace_that_had_to_be_lowered_is_in_the_summary() -> None:
+    with engine() as made:
+        summary = run_workload(made, workload({**CHAT, "pace": 1000.0, "requests": 2}, INGEST)).summary()
+    lowered = summary["foreground"]["lowered_pace"]
+    assert lowered["requests"] == 2
+    assert 10.0 < lowered["tokens_per_s"] < 1000.0
+    assert any("a pace of 1000 tokens/s" in message for message in summary["messages"])
+
+
+def test_paced_and_unpaced_answers_in_real_time_are_all_counted() -> None:
+    paced = {**CHAT, "name": "paced", "clients": 3, "requests": 12, "pace": 300.0}
+    shown: dict[str, list[int]] = {}
+
+    def note(event: SessionEvent) -> None:
+        if isinstance(event, TokenShown):
+            shown.setdefault(event.record.label, []).append(event.position)
+
+    with engine(clock="real", base_s="0.001") as made, running(made):
+        outcome = run_workload(made, workload(paced, {**CHAT, "requests": 6}, INGEST), on_event=note)
+    assert outcome.tally.foreground.complete == 18
+    assert outcome.summary()["foreground"]["shown_itl_ms"]["count"] == 12 * 11
+    foreground = [label for label in shown if not label.startswith("ingest")]
+    assert len(foreground) == 18
+    assert all(shown[label] == list(range(12)) for label in foreground)
 
 
 def test_an_engine_with_a_thread_of_its_own_is_waited_for() -> None:

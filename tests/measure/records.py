@@ -17,12 +17,17 @@ def record(
     contended: list[bool] | None = None,
     shown_gaps_s: list[float] | None = None,
     pace: float | None = None,
+    late_s: list[float] | None = None,
     finish: Finish = Finish.LENGTH,
     task_class: Class = Class.FOREGROUND,
 ) -> TaskRecord:
-    """A request whose tokens come `ttft_s` after its arrival and then at these gaps."""
+    """A request whose tokens come `ttft_s` after its arrival and then at these gaps.
+
+    With a pace each was shown `late_s` after it was due, or before where that is negative.
+    """
     times = list(accumulate(gaps_s, initial=arrived + ttft_s))
     shown = times if shown_gaps_s is None else list(accumulate(shown_gaps_s, initial=times[0]))
+    late = [0.0] * len(times) if late_s is None else late_s
     return TaskRecord(
         request_id="r",
         task_class=task_class,
@@ -33,6 +38,7 @@ def record(
         output_token_ids=list(range(len(times))),
         token_times=times,
         shown_times=shown,
+        due_times=[] if pace is None else [at - by for at, by in zip(shown, late, strict=True)],
         contended=[False] * len(times) if contended is None else contended,
         finished=times[-1],
         finish=finish,

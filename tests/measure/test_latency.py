@@ -13,6 +13,7 @@ from dlfp_edge.measure.latency import (
     e2el_s,
     gaps_s,
     late_tokens,
+    lateness_s,
     shown_gaps_s,
     tpot_s,
     ttft_s,
@@ -69,9 +70,10 @@ def test_contended_gaps_are_those_flagged() -> None:
     assert contended_gaps_s(one) == pytest.approx([0.2, 0.3])
 
 
-def test_tokens_are_late_beyond_the_pace_and_15_ms() -> None:
-    one = record([0.0, 0.0, 0.0], pace=10.0, shown_gaps_s=[0.1, 0.114, 0.116])
-    assert shown_gaps_s(one) == pytest.approx([0.1, 0.114, 0.116])
+def test_tokens_are_late_15_ms_after_they_were_due_however_long_their_gap_was() -> None:
+    one = record([0.0] * 3, pace=10.0, shown_gaps_s=[0.1, 0.3, 0.116], late_s=[0.9, -1.0, 0.014, 0.016])
+    assert shown_gaps_s(one) == pytest.approx([0.1, 0.3, 0.116])
+    assert lateness_s(one) == pytest.approx([0.0, 0.014, 0.016]), "the first token is due when it is there"
     assert late_tokens(one) == 1
 
 

@@ -38,7 +38,10 @@ def test_every_null_of_an_empty_run_has_a_reason(classes: frozenset[Class], targ
 
 def test_what_was_measured_is_there() -> None:
     tally = RunTally(WindowPlan(0.0))
-    tally.add(record([0.01] * 9, arrived=1.0, pace=50.0, contended=[True] * 10))
+    late_s = [0.0] * 8 + [0.004, 0.02]
+    paced = record([0.01] * 9, arrived=1.0, pace=50.0, contended=[True] * 10, late_s=late_s)
+    paced.lowest_pace = 40.0
+    tally.add(paced)
     tally.close(2.0)
     counters = Counters(steps=7, preemptions=2, computed_tokens=200, aborted_tokens=20, backstops=1)
     counters.preemption_s.extend([0.002, 0.004])
@@ -48,7 +51,10 @@ def test_what_was_measured_is_there() -> None:
     assert foreground["contended_itl_ms"]["p50"] == pytest.approx(10.0)
     assert foreground["output_tokens_per_s"] == pytest.approx(5.0)
     assert foreground["finished_per_min"] == pytest.approx(30.0)
-    assert foreground["late_tokens"] == {"count": 0, "share": 0.0}
+    assert foreground["late_tokens"] == pytest.approx(
+        {"count": 1, "share": 1 / 9, "p99_ms": 4.0 + 0.92 * 16.0, "max_ms": 20.0}
+    )
+    assert foreground["lowered_pace"] == {"requests": 1, "tokens_per_s": 40.0}
     assert document["target_itl_ms"] == pytest.approx(80.0)
     assert document["preemptions"]["latency_ms"]["max"] == pytest.approx(4.0)
     assert document["preemptions"]["wasted_fraction"] == pytest.approx(0.1)

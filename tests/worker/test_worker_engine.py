@@ -100,6 +100,23 @@ def test_answers_are_those_of_an_engine_in_this_process(worker: OpenWorker) -> N
     assert edge.runtime.describe()["runtime"] == "simulated"
 
 
+def test_a_paced_answer_that_is_cancelled_ends_where_its_reader_is(worker: OpenWorker) -> None:
+    edge = worker()
+    edge.submit([9, 9], task_class="background", max_tokens=3000, sampling=ENDLESS)
+    whole = edge.submit([1, 2, 3], max_tokens=12, sampling=ENDLESS, pace=40.0)
+    task = edge.submit([1, 2, 3], max_tokens=12, sampling=ENDLESS, pace=2.0)
+    until(lambda: len(task.record.shown_times) >= 2)
+    task.cancel()
+    record = task.wait(60)
+    assert record.finish is Finish.CANCELLED
+    count = len(record.shown_times)
+    assert 2 <= count < 12
+    assert count == len(record.due_times) == len(record.output_token_ids) == len(record.pieces)
+    assert record.output_token_ids == whole.wait(60).output_token_ids[:count]
+    assert whole.record.shown_times == sorted(whole.record.shown_times)
+    assert len(whole.record.due_times) == 12
+
+
 def test_tokens_reach_callbacks_in_order_and_a_callback_may_submit(worker: OpenWorker) -> None:
     edge, seen, followed = worker(), list[int](), list[Task]()
 

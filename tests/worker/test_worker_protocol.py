@@ -141,7 +141,8 @@ def test_a_record_sent_in_parts_comes_to_the_whole(tokens: list[int], cuts: list
 
 def test_times_move_to_the_other_clock() -> None:
     record = TaskRecord("a", Class.FOREGROUND, "", 1, 1.0, token_times=[2.0], shown_times=[3.0], finished=4.0)
+    record.due_times.append(2.5)
     moved = shifted(record, 10.0)
-    assert (moved.arrived, moved.started, moved.token_times, moved.shown_times, moved.finished) == (
-        11.0, None, [12.0], [13.0], 14.0,
+    assert (moved.arrived, moved.started, moved.token_times, moved.shown_times, moved.due_times, moved.finished) == (
+        11.0, None, [12.0], [13.0], [12.5], 14.0,
     )  # fmt: skip
