@@ -13,6 +13,7 @@ from dlfp_edge.cli import options
 from dlfp_edge.cli.interrupt import stops_on_interrupt
 from dlfp_edge.cli.live import picture_possible, spinner
 from dlfp_edge.cli.output import note, print_json, print_table
+from dlfp_edge.errors import UsageError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from dlfp_edge.prove.questions import Means
     from dlfp_edge.prove.spec import Spec
 
-app = typer.Typer(help="Whether the default wins everywhere, or where it does not.", rich_markup_mode="rich")
+app = typer.Typer(rich_markup_mode="rich")
 
 
 @app.callback(invoke_without_command=True)
@@ -70,7 +71,7 @@ def prove(
     if hours is not None:
         options.parse_positive(str(hours), "--hours")
     if slice_only and spec is not None:
-        raise options.UsageError("--slice is a proof of its own: leave --spec out")
+        raise UsageError("--slice is a proof of its own: leave --spec out")
     asked = load_spec(spec, "slice" if slice_only else "default")
     if cells is not None:
         asked = asked.only([name.strip() for name in cells.split(",") if name.strip()])
@@ -185,13 +186,14 @@ def _print_plan(plans: list[CellPlan]) -> None:
     ]
     print_table("Cells", ("cell", "model", "workload", "condition", "trial s", "time", "note"), rows, markdown=True)
     total_s = sum(plan.expected_s or 0.0 for plan in plans if plan.reached)
-    print(f"about {minutes(total_s)} in all, loading aside")
+    virtual = " of virtual time" if all(plan.cell.simulated for plan in plans) else ""
+    print(f"about {minutes(total_s)}{virtual} in all, loading aside")
 
 
 def _print_proof(proof: Proof, folder: Path) -> None:
     from dlfp_edge.prove.markdown import headline, loss_lines
 
-    rows = [
+    rows: list[tuple[str | float | None, ...]] = [
         (result.name, result.status, bar.bar, bar.value, bar.state) for result in proof.cells for bar in result.bars
     ]
     rows += [(result.name, result.status, result.reason, None, None) for result in proof.cells if not result.bars]

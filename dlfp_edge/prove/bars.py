@@ -21,6 +21,7 @@ from dlfp_edge.errors import UsageError, hint
 from dlfp_edge.experiment.verdict import METRICS, Verdict
 from dlfp_edge.prove.measures import MEASURES, Scored
 
+BEST = "best-fixed"
 State = Literal["held", "missed", "no data"]
 
 _BOUND = re.compile(r"(\S+)\s*(<=|>=)\s*(\S+)")
@@ -66,7 +67,12 @@ def parse_bar(text: str) -> Bar:
 
 
 def judge(bar: Bar, scored: Scored, verdicts: Sequence[Verdict]) -> BarResult:
-    """Whether the bar was held by the trials scored. Where any of it is missing it has no data, unless it is missed."""
+    """Whether the bar was held by the trials scored. Where any of it is missing it has no data, unless it is missed.
+
+    What is held against the best fixed setting is held where none of them kept the target.
+    """
+    if scored.unmatched and (bar.control == BEST or bar.measure.endswith("_over_best_fixed")):
+        return BarResult(bar=bar.text, value=None, state="held")
     if bar.control is None:
         values = [MEASURES[bar.measure].of(scored)]
     else:
@@ -80,7 +86,7 @@ def judge(bar: Bar, scored: Scored, verdicts: Sequence[Verdict]) -> BarResult:
 
 def _held_against(control: str, scored: Scored, verdicts: Sequence[Verdict]) -> list[Verdict | None]:
     """The verdicts against what the control stands for; None for one that there is not."""
-    labels = scored.peers if control == "peers" else (scored.best,) if control == "best-fixed" else (control,)
+    labels = scored.peers if control == "peers" else (scored.best,) if control == BEST else (control,)
     found = {verdict.control: verdict for verdict in verdicts}
     return [found.get(label or "") for label in labels]
 

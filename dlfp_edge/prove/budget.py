@@ -79,8 +79,8 @@ def limits_at(cell: Cell, level: float, folder: Path) -> Limits:
 
 
 def _expected_s(cell: Cell, means: Means, limits: Limits, runtime: Runtime) -> float:
-    fitted = {name: cell.candidate for name in cell.controls if name in FITS}
-    questions = Questions(cell, means, limits, fitted)
+    ready = cell.model_copy(update={"controls": [name for name in cell.controls if name not in FITS]})
+    questions = Questions(ready, means, limits, fitted={})
     asked = [question for question in (questions.choosing(), questions.scoring(None)) if question is not None]
     name = means.runtime(cell)
     return sum(Experiment(question, runtime, name, Path(cell.name)).expected_s() for question in asked)

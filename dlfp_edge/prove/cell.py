@@ -19,7 +19,7 @@ from dlfp_edge.experiment.trial_load import Limits
 from dlfp_edge.prove.choosing import Choice, choose
 from dlfp_edge.prove.conditions import CONDITIONS
 from dlfp_edge.prove.document import CellResult
-from dlfp_edge.prove.prepare import FITS, Prepared
+from dlfp_edge.prove.prepare import Prepared
 from dlfp_edge.prove.questions import Means, Questions
 from dlfp_edge.prove.quota import NotHere
 from dlfp_edge.prove.scoring import scored_cell
@@ -91,7 +91,7 @@ class CellRun:
 
     def _measured(self, runtime: Runtime) -> CellResult:
         cell = self._cell
-        fitted = {name: self._prepared.setting(name, cell.model, runtime) for name in cell.controls if name in FITS}
+        fitted = self._prepared.settings(cell.controls, cell.model, runtime)
         questions = Questions(cell, self._means, self._limits, fitted)
         choosing = questions.choosing()
         chosen: Mapping[str, Choice] = {}

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from dlfp_edge.experiment.arms import Arm, Speed
-from dlfp_edge.experiment.plan import FINALISTS, Point
+from dlfp_edge.experiment.plan import Point, finalists
 from dlfp_edge.experiment.record import TrialRecord
 from dlfp_edge.experiment.results import point_of, ratios, solo_medians
 
-FIXED = "best-fixed"
-"""The sweep of fixed settings."""
+FIXED = "fixed settings"
+"""The series that is no peer's."""
 
 AS_SMOOTH = 1.05
 """A setting whose P99 gap is at most so many times the candidate's, or the target, is smooth enough."""
@@ -21,23 +21,25 @@ AS_SMOOTH = 1.05
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What goes on of one sweep, at most two; `best` is the smooth enough one with most background, else the smoothest."""
+    """What goes on of one series. `best` is the smooth enough point with most background, if any is."""
 
     labels: tuple[str, ...]
     best: str | None
 
 
 def choose(arms: Sequence[Arm], records: Sequence[TrialRecord], candidate: str) -> dict[str, Choice]:
-    """For each sweep what did best. A point counts where it was tried with as many seeds as any of its sweep."""
+    """Of the fixed settings and of each peer's sweep: the best, and what comes nearest to beating the candidate.
+
+    A point counts where it was tried with as many seeds as any of its series.
+    """
     found = _points(arms, records, candidate)
-    sweeps: dict[str, list[tuple[int, Point]]] = {}
+    series: dict[str, list[tuple[int, Point]]] = {}
     for arm in arms:
-        if arm.sweep is not None and arm.label in found:
-            sweeps.setdefault(arm.sweep, []).append(found[arm.label])
-    bound_s = AS_SMOOTH * max(
-        _target_s(arms, records, candidate), found[candidate][1].p99_s if candidate in found else 0
-    )
-    return {sweep: _chosen(points, bound_s) for sweep, points in sweeps.items()}
+        if arm.label in found and not arm.alone and arm.label != candidate:
+            series.setdefault(arm.sweep or FIXED, []).append(found[arm.label])
+    mine = found[candidate][1] if candidate in found else None
+    bound_s = AS_SMOOTH * max(_target_s(arms, records, candidate), 0.0 if mine is None else mine.p99_s)
+    return {name: _chosen(tried, mine, bound_s) for name, tried in series.items()}
 
 
 def _target_s(arms: Sequence[Arm], records: Sequence[TrialRecord], candidate: str) -> float:
@@ -48,17 +50,17 @@ def _target_s(arms: Sequence[Arm], records: Sequence[TrialRecord], candidate: st
     return expected_s if math.isfinite(expected_s) else 0.0
 
 
-def _chosen(tried: Sequence[tuple[int, Point]], bound_s: float) -> Choice:
+def _chosen(tried: Sequence[tuple[int, Point]], candidate: Point | None, bound_s: float) -> Choice:
     most = max(seeds for seeds, _ in tried)
-    points = [point for seeds, point in tried if seeds == most][:FINALISTS]
-    return Choice(tuple(point.label for point in points), _best(points, bound_s))
+    points = [point for seeds, point in tried if seeds == most]
+    best = _best(points, bound_s)
+    labels = dict.fromkeys([*([] if best is None else [best]), *finalists(points, candidate)])
+    return Choice(tuple(labels), best)
 
 
-def _best(points: Sequence[Point], bound_s: float) -> str:
+def _best(points: Sequence[Point], bound_s: float) -> str | None:
     smooth = [point for point in points if point.p99_s <= bound_s]
-    if smooth:
-        return max(smooth, key=lambda point: point.background).label
-    return min(points, key=lambda point: point.p99_s).label
+    return max(smooth, key=lambda point: point.background).label if smooth else None
 
 
 def _points(arms: Sequence[Arm], records: Sequence[TrialRecord], candidate: str) -> Mapping[str, tuple[int, Point]]:

@@ -32,7 +32,7 @@ class CellResult(_Part):
 
     `status` is "held" where every bar was held and no control was better; "lost" where a bar was missed or a control
     was better; "undecided" where a bar has no data. "failed" did not run, "skipped" cannot run here, "left out" is what
-    the hours did not reach, and "cut short" was stopped: each with a `reason`. `chosen` are the points of each sweep
+    the hours did not reach, and "cut short" was stopped: each with a `reason`. `chosen` are the points of each series
     that were scored, `best` is the best fixed setting. `losses` say where the default loses and by how much,
     `telling` what its trials' records have to say about that.
     """

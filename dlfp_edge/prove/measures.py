@@ -24,7 +24,7 @@ UNLIMITED = "shared/unlimited"
 class Scored:
     """The scoring trials of a cell that count, by arm and seed. `best` is the fixed setting that did best with the
     seeds to choose by, `peers` are the servers beside us, `paces` tokens/s shown by stream, `ratios` what background
-    rates of each arm are divided by.
+    rates of each arm are divided by. `unmatched` says that there were fixed settings, and none was smooth enough.
     """
 
     candidate: str
@@ -33,6 +33,7 @@ class Scored:
     paces: Mapping[str, float]
     ratios: Mapping[str, float | None]
     best: str | None = None
+    unmatched: bool = False
     peers: tuple[str, ...] = ()
 
     def of(self, arm: str) -> Sequence[TrialRecord]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dlfp_edge.experiment.artefacts import write_json
@@ -24,13 +24,12 @@ class Prepared:
         there = read(file)
         self._known: dict[str, dict[str, str]] = there if isinstance(there, dict) else {}
 
-    def setting(self, name: str, model: str, runtime: Runtime) -> str:
-        """The whole setting of a name; the name itself where nothing is to be fitted. Raises what the fit raises."""
-        fit = self._fits.get(name)
-        if fit is None:
-            return name
+    def settings(self, names: Sequence[str], model: str, runtime: Runtime) -> dict[str, str]:
+        """The whole settings of the names that stand for fitted ones. Raises what a fit raises."""
         known = self._known.setdefault(model, {})
-        if name not in known:
-            known[name] = fit(runtime)
-            write_json(self._file, self._known)
-        return known[name]
+        wanted = [name for name in names if name in self._fits]
+        for name in wanted:
+            if name not in known:
+                known[name] = self._fits[name](runtime)
+                write_json(self._file, self._known)
+        return {name: known[name] for name in wanted}

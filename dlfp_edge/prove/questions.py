@@ -53,8 +53,7 @@ class Questions:
         others, _ = self.others()
         if len(fixed) < 2 and not others:
             return None
-        series: list[Setting] = [(label, settings, FIXED) for label, settings, _ in fixed]
-        return self._question((mine, *series), others, self.cell.seeds.choose)
+        return self._question((mine, *fixed), others, self.cell.seeds.choose)
 
     def scoring(self, chosen: Mapping[str, Choice] | None) -> Question:
         """The candidate against its controls and what was chosen; None tells how long it takes with as much."""

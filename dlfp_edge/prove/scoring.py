@@ -16,6 +16,8 @@ from dlfp_edge.prove.measures import Scored
 from dlfp_edge.prove.spec import Cell
 from dlfp_edge.prove.telling import telling
 
+_UNMATCHED = "no fixed setting was as smooth as the default, or kept its target, with the seeds to choose by"
+
 
 def scored_cell(
     cell: Cell, experiment: Experiment, result: Result, chosen: Mapping[str, Choice], notes: Sequence[str]
@@ -35,7 +37,11 @@ def scored_cell(
         against=[_against(verdict) for verdict in result.verdicts],
         losses=[*_missed(bars), *_worse(result.verdicts)],
         telling=telling(scored.own, experiment.folder, arm.slug),
-        troubles=[*notes, *(f"{t.setting}, seed {t.seed}: {t.status}: {t.reason}" for t in result.troubles)],
+        troubles=[
+            *notes,
+            *([_UNMATCHED] if scored.unmatched else []),
+            *(f"{t.setting}, seed {t.seed}: {t.status}: {t.reason}" for t in result.troubles),
+        ],
     )
 
 
@@ -53,6 +59,7 @@ def _scored(cell: Cell, experiment: Experiment, chosen: Mapping[str, Choice]) ->
         paces={stream.name: stream.pace for stream in workload.streams if stream.pace is not None},
         ratios=ratios(experiment.arms, experiment.records, experiment.candidate),
         best=chosen[FIXED].best if FIXED in chosen else next(iter(cell.best_of), None),
+        unmatched=FIXED in chosen and chosen[FIXED].best is None,
         peers=tuple(label for sweep, choice in chosen.items() if sweep != FIXED for label in choice.labels),
     )
 

@@ -27,12 +27,14 @@ def telling(records: Sequence[TrialRecord], folder: Path, slug: str) -> list[str
     """Lines for people about an arm's trials: counters, the background's share of the time, its threads or its cap."""
     if not records:
         return []
+    trials = [list(_steps(folder / TRIALS / f"{record.seed}-{slug}")) for record in records]
+    seconds = sum(max(s["completed"] for s in steps) - min(s["submitted"] for s in steps) for steps in trials if steps)
+    steps = [step for trial in trials for step in trial]
+    return [*_counted(records), *_shares(steps, seconds), *_machine(records)]
+
+
+def _counted(records: Sequence[TrialRecord]) -> Iterator[str]:
     seconds = sum(record.duration_s for record in records)
-    steps = [step for record in records for step in _steps(folder / TRIALS / f"{record.seed}-{slug}")]
-    return [*_counted(records, seconds), *_shares(steps, seconds), *_machine(records)]
-
-
-def _counted(records: Sequence[TrialRecord], seconds: float) -> Iterator[str]:
     totals = {name: sum((record.engine or {}).get(name, 0) for record in records) for name in _COUNTERS}
     parts = [f"{total} {_COUNTERS[name]}" for name, total in totals.items() if total]
     yield f"in {seconds:.0f} s: {', '.join(parts) or 'no backstop, floor, hold or interruption'}"
