@@ -18,8 +18,8 @@ from dlfp_edge.plugins import detect_device
 from dlfp_edge.prove.quota import NotHere, own_group
 from dlfp_edge.settings import Settings
 
-MID_RUN, POLL_S, AT_MOST_S = 0.5, 0.05, 900.0
-"""Another program comes at half of a trial; it would end by itself after so long."""
+MID_RUN, POLL_S, AT_MOST_S = 0.5, 0.05, 300.0
+"""Another program comes at half of a trial's measured time and goes with that; it ends by itself after so long."""
 
 
 class Condition(Protocol):
@@ -69,7 +69,7 @@ class NoPriority(Quiet):
 
 
 class Contention(Quiet):
-    """Another program that keeps one CPU busy, from the middle of each trial to its end."""
+    """Another program that keeps one CPU busy, from the middle of each trial's measured time to its end."""
 
     real = True
     what = "from the middle of each trial another program keeps one CPU busy"
@@ -94,7 +94,8 @@ def _contend(trial: Trial, ended: threading.Event, told: dict[str, Any]) -> None
     cpu = detect_device().cpu().usable[-1]
     began = time.monotonic()
     with busy_cores([cpu], AT_MOST_S):
-        ended.wait()
+        while trial.part < 1.0 and not ended.wait(POLL_S):
+            pass
     told.update(busy_cpu=cpu, busy_s=time.monotonic() - began)
 
 

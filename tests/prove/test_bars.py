@@ -19,16 +19,8 @@ SEEDS = (1, 2, 3)
 
 def scored(mine: list[TrialRecord], *others: list[TrialRecord], **fields: Any) -> Scored:
     every = {records[0].arm: {record.seed: record for record in records} for records in (mine, *others)}
-    return Scored(
-        **{
-            "candidate": "auto",
-            "solo": "solo",
-            "trials": every,
-            "paces": {},
-            "ratios": dict.fromkeys(every, 1.0),
-            **fields,
-        }
-    )
+    usual = {"candidate": "auto", "solo": "solo", "trials": every, "paces": {}, "ratios": dict.fromkeys(every, 1.0)}
+    return Scored(**{**usual, **fields})
 
 
 def trials(arm: str, **fields: Any) -> list[TrialRecord]:

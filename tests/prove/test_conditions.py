@@ -35,6 +35,10 @@ def test_another_program_comes_at_half_of_the_trial_and_goes_with_it() -> None:
         while {child.pid for child in psutil.Process().children()} == before:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+        trial.part = 1.0  # what is measured has ended, the trial goes on
+        while {child.pid for child in psutil.Process().children()} != before:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
     assert {child.pid for child in psutil.Process().children()} == before
     assert set(told) == {"busy_cpu", "busy_s"}
 

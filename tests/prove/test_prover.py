@@ -67,22 +67,20 @@ def test_a_cell_has_what_a_comparison_has_and_the_proof_beside_it(shared: tuple[
 
 
 def test_a_cell_that_loses_says_so_by_how_much_and_why(tmp_path: Path) -> None:
-    proof = proved(
-        [cell(candidate="shared/unlimited", bars=["p99_over_solo <= 3", "ttft_over_solo_ms <= 1e9"])], tmp_path
-    )
+    bars = ["p99_over_solo <= 3", "ttft_over_solo_ms <= 1e9"]
+    proof = proved([cell(candidate="shared/unlimited", bars=bars)], tmp_path)
     [lost] = proof.of("lost")
     assert [bar.state for bar in lost.bars] == ["missed", "held"]
     assert lost.losses[0].startswith("p99_over_solo <= 3: it is ")
-    assert any("tokens beside a decode" in line or "backstop" in line for line in lost.telling)
+    assert any("interruptions for arrivals" in line for line in lost.telling)
+    assert any("foreground steps beside background ran on" in line for line in lost.telling)
     page = (tmp_path / "proof.md").read_text()
     assert f"- one: {lost.losses[0]}" in page[: page.index("## Cells")]
 
 
 def test_a_control_that_is_better_is_a_loss_though_every_bar_was_held(tmp_path: Path) -> None:
     enough = {"gaps": 1000, "cap_s": 60.0, "seeds": {"choose": [701], "score": [801, 802, 803]}}
-    proof = proved(
-        [cell(candidate="shared/fixed:32", controls=["lanes/static"], bars=["late_share >= 0"], **enough)], tmp_path
-    )
+    proof = proved([cell(candidate="shared/fixed:4", bars=["p99_over_solo <= 9"], **enough)], tmp_path)
     assert proof.cells[0].status == "lost"
     assert any(loss.startswith("worse than lanes/static: ") for loss in proof.cells[0].losses)
 
@@ -118,7 +116,7 @@ def run_with(watch: Stopping, cells: list[Cell], folder: Path) -> Proof:
     return watch.prover.run()
 
 
-@pytest.mark.parametrize("done", [0, 3, 7, 13])
+@pytest.mark.parametrize("done", [0, 3, 13])
 def test_a_proof_cut_short_goes_on_and_repeats_nothing(tmp_path: Path, done: int) -> None:
     cells = [cell("one", best_of=SWEEP[:2]), cell("two")]
     whole, first, second = Stopping(), Stopping(done), Stopping()
@@ -129,7 +127,9 @@ def test_a_proof_cut_short_goes_on_and_repeats_nothing(tmp_path: Path, done: int
     finished = run_with(second, cells, tmp_path / "cut")
     assert finished.complete
     assert first.ran + second.ran == whole.ran
-    assert [result.bars for result in finished.cells] == [result.bars for result in expected.cells]
+    for found, wanted in zip(finished.cells, expected.cells, strict=True):
+        assert (found.status, found.best, found.chosen) == (wanted.status, wanted.best, wanted.chosen)
+        assert [bar.value for bar in found.bars] == pytest.approx([bar.value for bar in wanted.bars])
 
 
 def test_a_cell_that_was_measured_is_not_measured_again_unless_it_changed(tmp_path: Path) -> None:
