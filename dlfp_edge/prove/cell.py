@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Protocol
@@ -50,13 +50,23 @@ class Stopped(DlfpError):
 
 
 class CellRun:
-    """Runs a cell in `folder`; `stop` ends it with the trials done so far, and it goes on there another time."""
+    """Runs a cell in `folder`; `stop` ends it with the trials done so far, and it goes on there another time.
+
+    `alike` are the folders of cells on the same model: the harness is checked in one of them.
+    """
 
     def __init__(
-        self, cell: Cell, means: Means, limits: Limits, folder: Path, prepared: Prepared, watch: Watch
+        self,
+        cell: Cell,
+        means: Means,
+        limits: Limits,
+        folder: Path,
+        prepared: Prepared,
+        watch: Watch,
+        alike: Sequence[Path] = (),
     ) -> None:
         self._cell, self._means, self._limits, self._folder = cell, means, limits, folder
-        self._prepared, self._watch = prepared, watch
+        self._prepared, self._watch, self._alike = prepared, watch, alike
         self._experiment: Experiment | None = None
         self._stopped = False
 
@@ -98,7 +108,6 @@ class CellRun:
         if choosing is not None:
             experiment, _ = self._run(choosing, runtime, self._folder / CHOOSING)
             chosen = choose(experiment.arms, experiment.records, experiment.candidate)
-            self._share_check(self._folder / CHOOSING, self._folder)
         experiment, result = self._run(questions.scoring(chosen), runtime, self._folder)
         write_report(result, self._folder)
         notes = [note for note in (questions.others()[1],) if note]
@@ -108,15 +117,17 @@ class CellRun:
         experiment = self._experiment = Experiment(question, runtime, self._means.runtime(self._cell), folder)
         if self._stopped:
             raise Stopped("stopped")
+        self._share_check(folder)
         with self._watch(experiment) as watcher:
             result = experiment.run(watcher.before, watcher.after)
         if not result.complete:
             raise Stopped("stopped")
         return experiment, result
 
-    @staticmethod
-    def _share_check(one: Path, other: Path) -> None:
-        """What the check of the harness saw on this model holds for both comparisons."""
-        checked, files = TrialFiles(one).harness(), TrialFiles(other)
-        if checked is not None and files.harness() is None:
-            files.write_harness(checked)
+    def _share_check(self, folder: Path) -> None:
+        """What the check of the harness saw on this model holds for all comparisons on it, unless it found a fault."""
+        files = TrialFiles(folder)
+        there = (TrialFiles(other).harness() for other in (self._folder / CHOOSING, *self._alike))
+        sound = next((checked for checked in there if checked is not None and checked.fault is None), None)
+        if sound is not None and files.harness() is None:
+            files.write_harness(sound)

@@ -101,6 +101,7 @@ class Prover:
             self._folder / plan.cell.name,
             self._prepared,
             lambda experiment: self._watch(plan, experiment),
+            [self._folder / other.cell.name for other in self._plans if other.cell.model == plan.cell.model],
         )
         try:
             return self._running.run()
