@@ -86,7 +86,7 @@ class Committer:
     def _want_solo(self, flight: Flight, now: float) -> None:
         """Hold the background for a few decodes where their uncontended time is not known or old."""
         unpaced = all(r.task.spec.pace is None for r, _, decode in flight.parts if decode and r.foreground)
-        stale = self._state.decode_times.stale(flight.decoders, flight.cells_read, now, compare=not self._state.shared)
+        stale = self._state.decode_times.stale(flight.decoders, flight.cells_read, now)
         if unpaced and stale and self._state.lanes.background.controller.steered:
             self._state.solo.want(now)
 

@@ -7,16 +7,17 @@ as long on one thread as on two, and with two the background falls from half of 
 decodes are work enough for both, and take 2.1 times as long on one.
 
 The probe at load gives the first figures, for one sequence and for a few, and through them the shape of what it did not
-see. It is too short to settle anything on a machine whose speed varies by as much within minutes, so all of it is
-measured again while the background is held. Between two measurements times go along with the KV cells that decodes
-read, of which each costs what the probe found: eight conversations double them within a minute or two.
+see: how counts of threads and numbers of decoders compare. What that is to be multiplied with, since a machine's speed
+varies within minutes, is measured again while the background is held, on the count that is fastest. Counts compared
+anew there, by four decodes each, were off by a fifth, and put a lone reader on both CPUs for a minute. Between two
+measurements times go along with the KV cells that decodes read, of which each costs what the probe found: eight
+conversations double them within a minute or two.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import count
 from math import inf
 from statistics import median
 
@@ -40,9 +41,6 @@ CPUs, for no shorter P99 and a third of the background's throughput. An absolute
 
 UNSEEN_USUAL, UNSEEN_SLOW = 1.1, 1.25
 """The same of steps that have not been seen there yet, at least; a probe is short."""
-
-WORTH_COMPARING = 2.6
-"""Times the fastest count's time, up to which a count is measured again: half as much again as what lanes aim at."""
 
 BESIDE_AGE_S = 60.0
 """How long it holds what gaps beside the background were. A count that was given up is then tried for a few gaps."""
@@ -102,7 +100,6 @@ class DecodeTimes:
         }
         self._beside: dict[tuple[int, int], _Beside] = {}
         self._told: dict[tuple[int, int], float | None] = {}  # planning a step asks ten times
-        self._turn = count()
 
     def reading(self, cells: int) -> None:
         """What is asked from now on is asked of decodes that read so many KV cells."""
@@ -125,8 +122,8 @@ class DecodeTimes:
         """Learn from a step of decodes alone beside a step of background work in another lane."""
         self.reading(cells)
         alone_s = self.alone_s(decoders, threads)
-        if not alone_s or all(at != threads for at, _ in self._seen):
-            return  # against a probe's figure, from minutes ago and with an empty cache, this would say nothing
+        if not alone_s or not self._seen:
+            return  # against a probe's figure, from minutes ago, this would say nothing
         seen = self._beside.get((threads, decoders))
         if seen is None or now - seen.at > BESIDE_AGE_S:
             probed = self._probed_beside.get(threads, {}).get(decoders)
@@ -187,21 +184,10 @@ class DecodeTimes:
         alone_s = self.alone_s(decoders, threads)
         return None if alone_s is None else alone_s * self._stretch(threads, decoders, now, slow=slow)
 
-    def in_turn(self, decoders: int) -> int:
-        """The count for the next decode of a hold: the fastest and one of the others take turns."""
-        others = [threads for threads in self._comparable(decoders) if threads != self.fastest(decoders)]
-        turn = next(self._turn)
-        return others[turn // 2 % len(others)] if others and turn % 2 else self.fastest(decoders)
-
-    def stale(self, decoders: int, cells: int, now: float, *, compare: bool) -> bool:
-        """Whether this many decoders should be measured again; with `compare`, on every count of threads."""
-        counts = self._comparable(decoders) if compare else [self.fastest(decoders)]
-        return any(self._is_stale(self._seen.get((threads, decoders)), cells, now) for threads in counts)
-
-    def _comparable(self, decoders: int) -> list[int]:
-        """The counts that could come to be used; a decode on the others would be a stall for its reader."""
-        bound_s = WORTH_COMPARING * (self.alone_s(decoders) or inf)
-        return [threads for threads in self._counts if (self.alone_s(decoders, threads) or 0.0) <= bound_s]
+    def stale(self, decoders: int, cells: int, now: float) -> bool:
+        """Whether what this many decoders take alone should be measured again."""
+        seen = self._seen.get((self.fastest(decoders), decoders))
+        return seen is None or now - seen.at > MAX_AGE_S or cells > 2 * max(seen.cells, 1)
 
     def _estimate(self, threads: int, decoders: int) -> float | None:
         """The time at a short context."""
@@ -230,9 +216,6 @@ class DecodeTimes:
             return max(UNSEEN_SLOW, self._stretch(threads, decoders, now, slow=False)) if slow else 1.0
         numbers = sorted(known)
         return float(np.interp(decoders, numbers, [known[number] for number in numbers]))
-
-    def _is_stale(self, seen: _Seen | None, cells: int, now: float) -> bool:
-        return seen is None or now - seen.at > MAX_AGE_S or cells > 2 * max(seen.cells, 1)
 
 
 class _Growth:

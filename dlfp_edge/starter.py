@@ -273,7 +273,7 @@ class Starter:
             prompt = next((work.remaining for work in works if work.foreground and not work.decode), 0)
             unsplit = split.unsplit(lane.cost, decode_s, target_s, prompt, self._state.caps.min_chunk, most)
         start = next((work.position for work in works if not work.decode), 0)
-        view = View(decoders, beside, prompts, target_s, most, self._state.caps.tile, fits, unsplit, cells, start)
+        view = View(decoders, beside, prompts, target_s, most, self._state.caps.tile, fits, cells, start, unsplit)
         budget = lane.controller.budget(view, now)
         self._state.counters.resets = sum(state.controller.resets for state in self._state.lanes.all)
         return budget
@@ -328,8 +328,6 @@ class Starter:
             return times.fewest
         if beside:
             return times.beside(step_plan.total, target_s, now)
-        if self._state.solo.active:
-            return times.in_turn(step_plan.total)
         return times.fastest(step_plan.total)
 
     def _pause_s(self, lane: LaneState, step_plan: Plan, target_s: float | None, now: float, *, owed: bool) -> float:

@@ -107,5 +107,6 @@ def test_wheel_holds_everything(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     expected = {f"{package_of(path).replace('.', '/')}/{path.name}" for path in files()}
     expected |= {f"dlfp_edge/workloads/{path.name}" for path in (ROOT / "workloads").glob("*.toml")}
+    expected |= {f"dlfp_edge/prove/{path.name}" for path in (ROOT / "dlfp_edge" / "prove").glob("*.toml")}
     expected |= {f"dlfp_edge/workloads/data/{path.name}" for path in (ROOT / "workloads" / "data").iterdir()}
     assert expected | {"dlfp_edge/py.typed"} <= names

@@ -57,7 +57,7 @@ class ModelMaker(Protocol):
 @app.command("list")
 def list_models(as_json: JsonOption = False) -> None:
     """The embedded model, those fetched from a hub, and the shapes that `models synth` can write."""
-    maker = _maker()
+    maker = model_maker()
     embedded, cached, shapes = _embedded(maker), _cached(maker), maker.shapes()
     if as_json:
         fetched = None
@@ -97,7 +97,7 @@ def info(
 
     options.existing_model(model, "MODEL")
     options.at_least_one(ctx, "--ctx")
-    maker, parsed = _maker(), parse_model(model)
+    maker, parsed = model_maker(), parse_model(model)
     path = maker.find_cached(parsed) if isinstance(parsed, HubModel) else parsed
     given = options.parse_options(runtime_option)
     found = maker.inspect(LoadOptions(path, (0,), 1, exact=exact, options=given), _lanes(ctx))
@@ -152,7 +152,7 @@ def synth(
         raise UsageError(f"--out: {out} is a folder; name a file such as {out / (shape + '.gguf')}")
     if out.exists() and not out.is_file():
         raise UsageError(f"--out: {out} is no regular file; name one that may be written")
-    maker = _maker()
+    maker = model_maker()
     shapes = maker.shapes()
     if shape not in shapes:
         raise options.nearest(shape, shapes, "shape")
@@ -168,7 +168,8 @@ def synth(
     print(f"{out}: {size / 1e6:,.0f} MB, shape {shape}, {quant}. Its output is random, its timing is real.")
 
 
-def _maker() -> ModelMaker:
+def model_maker() -> ModelMaker:
+    """The provider that has models of its own. Raises UsageError where it is not there."""
     from dlfp_edge.plugins import runtime_provider
 
     return cast(ModelMaker, runtime_provider(_RUNTIME))

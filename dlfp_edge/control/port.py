@@ -26,9 +26,9 @@ class View:
     most: int
     tile: int
     fits: int | None = None
-    unsplit: int = 0
     cells: int = 0
     prefill_start: int = 0
+    unsplit: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -24,7 +25,11 @@ from dlfp_edge.experiment.trial import Measured, Trial
 from dlfp_edge.experiment.trial_files import TrialFiles, plain
 from dlfp_edge.experiment.trial_load import Limits
 from dlfp_edge.experiment.workload import Workload
+from dlfp_edge.measure.tally import over_targets
 from dlfp_edge.task import Class
+
+Around = Callable[[Trial], AbstractContextManager[Mapping[str, Any]]]
+"""What goes on around a trial that is about to run; what it gives is kept with the trial once that has ended."""
 
 _UNSETTLED = "how far background prompts had come at a trial's end was not told in time: too few of their tokens count"
 
@@ -47,10 +52,12 @@ class Comparer:
         before: Callable[[Planned], None] = lambda planned: None,
         after: Callable[[Planned, TrialRecord], None] = lambda planned, record: None,
         save: Callable[[Comparer], object] = lambda comparer: None,
+        around: Around | None = None,
     ) -> None:
         self._plan, self._limits = plan, limits
         self._candidate = candidate
         self._before, self._after, self._save = before, after, save
+        self._around: Around = around or (lambda trial: nullcontext({}))
         self._stopped = False
         self._trial: Trial | None = None
         self.records: list[TrialRecord] = []
@@ -97,17 +104,18 @@ class Comparer:
     def _run_one(self, planned: Planned) -> TrialRecord:
         began = time.monotonic()
         try:
-            measured, target = self._measure(planned)
+            measured, target, condition = self._measure(planned)
         except DlfpError as error:
             record = self._record(planned, began, status="failed", reason=str(error))
         else:
-            record = self._described(planned, began, measured, target)
+            record = self._described(planned, began, measured, target, condition)
             self._files.write_raw(planned.name, measured)
         if not self._stopped:
             self._files.write(planned.name, record)
         return record
 
-    def _measure(self, planned: Planned) -> tuple[Measured, dict[str, Any]]:
+    def _measure(self, planned: Planned) -> tuple[Measured, Mapping[str, Any], Mapping[str, Any]]:
+        """What the trial saw, what its target is, and what went on around it."""
         arm = planned.arm
         background = [s for other in self._plan.arms for s in other.workload.of_class(Class.BACKGROUND)]
         with arm.opener.open(self._largest(arm)) as opened:
@@ -121,7 +129,9 @@ class Comparer:
             if self._stopped:
                 self._trial.stop()
             try:
-                return self._trial.run(), dict(opened.describe)
+                with self._around(self._trial) as condition:
+                    measured = self._trial.run()
+                return measured, opened.describe, condition
             finally:
                 self._trial = None
 
@@ -130,7 +140,14 @@ class Comparer:
         beside = (other.workload for other in self._plan.arms if other.solo == arm.label and not other.alone)
         return next(beside, arm.workload) if arm.alone else arm.workload
 
-    def _described(self, planned: Planned, began: float, measured: Measured, target: dict[str, Any]) -> TrialRecord:
+    def _described(
+        self,
+        planned: Planned,
+        began: float,
+        measured: Measured,
+        target: Mapping[str, Any],
+        condition: Mapping[str, Any],
+    ) -> TrialRecord:
         requests = requests_of(measured.load, planned.arm.workload)
         reason = fault(requests, measured, planned.arm.workload)
         return self._record(
@@ -146,6 +163,8 @@ class Comparer:
             machine=None if measured.machine is None else asdict(measured.machine),
             engine=measured.counters,
             target=plain(target),
+            condition=plain(condition) or None,
+            over_target=over_targets(step for step in measured.steps if step.completed <= measured.load.end),
             client_late_ms=client_late_ms(measured.load.records),
             messages=[*measured.messages, *([] if measured.load.settled else [_UNSETTLED])],
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 from dlfp_edge.bench.loading import load_runtime
 from dlfp_edge.experiment.arms import Arm, EngineOpener, Named, Others, Speed, with_solo
-from dlfp_edge.experiment.compare import Comparer
+from dlfp_edge.experiment.compare import Around, Comparer
 from dlfp_edge.experiment.document import Result, build_result
 from dlfp_edge.experiment.expected import Expected
 from dlfp_edge.experiment.harness import Checked, check_harness
@@ -38,7 +38,7 @@ BASELINES = ("shared/fcfs", "shared/unlimited")
 class Question:
     """What is compared and how. `settings` are label, settings and the sweep they are a point of; the first one is the
     candidate. `others` make the arms that can only be known once a runtime is loaded; `threads` and `options` are the
-    runtime's as asked for.
+    runtime's as asked for. `condition` names what goes on `around` each trial.
     """
 
     workload: Workload
@@ -52,6 +52,8 @@ class Question:
     others: tuple[Others, ...] = ()
     threads: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    condition: str | None = None
+    around: Around | None = None
 
 
 class Experiment:
@@ -90,6 +92,11 @@ class Experiment:
         """How far the trial under way has come, from 0 to 1."""
         return 0.0 if self._comparer is None else self._comparer.part
 
+    @property
+    def records(self) -> Sequence[TrialRecord]:
+        """The trials there are so far."""
+        return () if self._comparer is None else self._comparer.records
+
     def expected_s(self, arm: Arm | None = None) -> float:
         """How long a trial of the arm will take, or all of them."""
         seconds = Expected(_speed(self._runtime), self.limits).seconds
@@ -110,7 +117,14 @@ class Experiment:
         files = TrialFiles(self.folder)
         files.claim({**self._identity, "limits": {"gaps": self.limits.gaps, "cap_s": self.limits.cap_s}})
         comparer = self._comparer = Comparer(
-            self.plan, self.limits, files, candidate=self.candidate, before=before, after=after, save=self._save
+            self.plan,
+            self.limits,
+            files,
+            candidate=self.candidate,
+            before=before,
+            after=after,
+            save=self._save,
+            around=self.question.around,
         )
         if self._stopped:
             comparer.stop()
@@ -163,7 +177,7 @@ class Experiment:
         question = self.question
         if not question.quick:
             return Limits(question.gaps, question.cap_s)
-        begun = _begun(self.folder / PLAN)
+        begun = begun_limits(self.folder)
         if begun is not None:
             return begun
         speed = _speed(self._runtime)
@@ -210,6 +224,7 @@ def _identity(question: Question, told: Mapping[str, Any], name: str, arms: list
         "arms": {arm.label: arm.opener.describe() for arm in arms},
         "quick": question.quick,
         "exact": question.exact,
+        **({} if question.condition is None else {"condition": question.condition}),
     }
 
 
@@ -219,9 +234,10 @@ def _speed(runtime: Runtime) -> Speed:
     return Speed(caps.decode_s or 0.02, caps.prefill_tokens_per_s or 400.0)
 
 
-def _begun(plan: Path) -> Limits | None:
+def begun_limits(folder: Path) -> Limits | None:
+    """The limits of the trials of a comparison that was begun in the folder; None where none was."""
     try:
-        limits = read(plan)["limits"]
+        limits = read(folder / PLAN)["limits"]
         return Limits(int(limits["gaps"]), float(limits["cap_s"]))
     except (ValueError, KeyError, TypeError):
         return None

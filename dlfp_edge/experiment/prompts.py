@@ -48,14 +48,16 @@ def prompt_source(workload: Workload, stream: Stream, tokenizer: Tokenizer, seed
 def arrival_times(stream: Stream, seed: int) -> list[float]:
     """When an open loop's requests arrive, in seconds from the stream's start.
 
-    A trace's are those it has, at the stream's speed; a rate's have exponential gaps, as in the paper.
+    A trace's are those it has, at the stream's speed; a rate's have exponential gaps, as in the paper, between
+    bursts of as many as it says.
     """
     if stream.rows:
         return [row.arrival_s / stream.speed for row in stream.rows]
     if stream.rate is None or stream.requests is None:
         raise ValueError(f"stream '{stream.name}' has no arrival rate")
-    gaps = _generator(seed, stream, _ARRIVALS).exponential(1.0 / stream.rate, stream.requests)
-    return [float(moment) for moment in np.cumsum(gaps)]
+    bursts = -(-stream.requests // stream.burst)
+    gaps = _generator(seed, stream, _ARRIVALS).exponential(stream.burst / stream.rate, bursts)
+    return [float(moment) for moment in np.repeat(np.cumsum(gaps), stream.burst)[: stream.requests]]
 
 
 def _random(stream: Stream, tokenizer: Tokenizer, seed: int) -> PromptSource:

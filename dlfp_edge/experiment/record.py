@@ -88,6 +88,8 @@ class TrialRecord(_Part):
     machine: dict[str, Any] | None = None
     engine: dict[str, Any] | None = None
     target: dict[str, Any] = Field(default_factory=dict)
+    condition: dict[str, Any] | None = Field(default=None, description="what was made to go on around the trial")
+    over_target: list[float] = Field(default_factory=list, description="contended gaps over the target in force")
     messages: list[str] = Field(default_factory=list)
 
     @property

@@ -136,6 +136,19 @@ def _metrics(pairs: Sequence[_Pair], slo: Slo | None, ratios: Mapping[str, float
     ]
 
 
+METRICS = (
+    "itl_p99",
+    "itl_max",
+    "ttft_p90",
+    "ttft_p99",
+    "ttft_max",
+    "e2el_p50",
+    "e2el_p99",
+    "goodput",
+    "background",
+)
+"""The metrics whose changes a verdict can have."""
+
 _CLAIMED = ("itl_p99", "ttft_p90", "e2el_p50", "goodput", "background")
 """The metrics an outcome rests on: one a question, so that no question counts twice."""
 

@@ -57,6 +57,7 @@ class Stream(BaseModel):
     think_s: float = Field(default=0.0, ge=0)
     start_s: float = Field(default=0.0, ge=0)
     rate: float | None = Field(default=None, gt=0)
+    burst: int = Field(default=1, ge=1)
     requests: int | None = Field(default=None, ge=1)
     prompt_tokens: int | None = Field(default=None, ge=1)
     shared_prefix_tokens: int = Field(default=0, ge=0)
@@ -139,6 +140,7 @@ class Stream(BaseModel):
                 **dict.fromkeys(("rate", "trace", "pace"), None),
                 **dict.fromkeys(("think_s", "start_s"), 0.0),
                 "turns": 1,
+                "burst": 1,
             }
         )
         stream._rows = ()
@@ -168,6 +170,8 @@ class Stream(BaseModel):
             raise ValueError("'rate' needs 'requests', how many arrivals there are")
         if self.rate is not None and self.think_s:
             raise ValueError("'think_s' goes with 'clients', not with 'rate'")
+        if self.rate is None and self.burst > 1:
+            raise ValueError("'burst' goes with 'rate': so many requests arrive at once")
         if self.trace is None and self.speed != 1.0:
             raise ValueError("'speed' goes with 'trace'")
         if self.turns > 1 and (self.clients is None or self.texts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dlfp_edge.measure.latency import (
@@ -105,6 +106,34 @@ class SoloTally:
 
 
 @dataclass(slots=True)
+class TargetGaps:
+    """Makes contended gaps multiples of the target in force from steps, fed in their order.
+
+    What an interrupted step took (`lost_s`) is part of the gap that the next one ends.
+    """
+
+    lost_s: float = 0.0
+
+    def add(self, step: StepRecord) -> float | None:
+        """The gap that the step ended, over its target; None where it ended none."""
+        if step.target_s is None or step.observed_s is None:
+            self.lost_s = 0.0
+        elif step.interrupted:
+            self.lost_s += step.observed_s
+        else:
+            multiple = (self.lost_s + step.observed_s) / step.target_s
+            self.lost_s = 0.0
+            return multiple
+        return None
+
+
+def over_targets(steps: Iterable[StepRecord]) -> list[float]:
+    """The contended gaps that steps ended, as multiples of the target in force: one a step, whoever saw it."""
+    gaps = TargetGaps()
+    return [multiple for step in steps if (multiple := gaps.add(step)) is not None]
+
+
+@dataclass(slots=True)
 class RunTally:
     """The totals of one run, fed with steps and ended requests."""
 
@@ -113,7 +142,7 @@ class RunTally:
     foreground: Tally = field(default_factory=Tally)
     background: Tally = field(default_factory=Tally)
     solo: SoloTally = field(default_factory=SoloTally)
-    lost_s: float = 0.0
+    target_gaps: TargetGaps = field(default_factory=TargetGaps)
 
     def add(self, record: TaskRecord) -> None:
         """Count a request that ended."""
@@ -134,14 +163,9 @@ class RunTally:
                 self._of(task_class).prompt_tokens += segment.consumed * share
 
     def _add_gap(self, step: StepRecord) -> None:
-        """Note the gap over its target. What an interrupted step took is part of the gap that the next one ends."""
-        if step.target_s is None or step.observed_s is None:
-            self.lost_s = 0.0
-        elif step.interrupted:
-            self.lost_s += step.observed_s
-        else:
-            self.foreground.over_target.append((self.lost_s + step.observed_s) / step.target_s)
-            self.lost_s = 0.0
+        multiple = self.target_gaps.add(step)
+        if multiple is not None:
+            self.foreground.over_target.append(multiple)
 
     def close(self, end: float) -> None:
         """End the measured time; what happens later counts no tokens."""

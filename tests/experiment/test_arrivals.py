@@ -130,3 +130,12 @@ def test_a_seed_asks_the_same_whatever_the_setting() -> None:
         assert asked(setting, 801) == plain
     assert asked("lanes/dlfp", 802).keys() == plain.keys()
     assert all(other[1] != plain[label][1] for label, other in asked("lanes/dlfp", 802).items())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bursts_arrive_at_once_and_at_the_declared_rate(seed: int) -> None:
+    times = np.array(arrival_times(poisson(burst=5, requests=1998), seed))
+    assert len(times) == 1998
+    starts = times[::5]
+    assert all((times[start : start + 5] == times[start]).all() for start in range(0, 1998, 5))
+    assert stats.kstest(np.diff(starts, prepend=0.0), "expon", args=(0.0, 5.0)).pvalue > CHANCE

@@ -14,6 +14,8 @@ EXPECTED = {
     "decode-heavy",
     "conversations",
     "agent-branches",
+    "bursts",
+    "light-load",
     "demo",
     "ingest-summary",
     "rag",

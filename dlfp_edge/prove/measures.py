@@ -1,0 +1,164 @@
+"""The measures that bars name, each computed from the trials a cell is scored by.
+
+Gaps are contended ones, pooled over the seeds. Ratios of rates are the mean over the seeds of each seed's ratio, since
+its trials were asked the same. None where nothing was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
+
+from dlfp_edge.experiment.record import TrialRecord
+from dlfp_edge.experiment.results import background_per_s, contended, first_tokens_s, shown
+from dlfp_edge.measure.latency import LATE_S
+from dlfp_edge.measure.percentiles import distribution
+from dlfp_edge.task import Class
+
+UNLIMITED = "shared/unlimited"
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The scoring trials of a cell that count, by arm and seed. `best` is the fixed setting that did best with the
+    seeds to choose by, `peers` are the servers beside us, `paces` tokens/s shown by stream, `ratios` what background
+    rates of each arm are divided by. `unmatched` says that there were fixed settings, and none was smooth enough.
+    """
+
+    candidate: str
+    solo: str
+    trials: Mapping[str, Mapping[int, TrialRecord]]
+    paces: Mapping[str, float]
+    ratios: Mapping[str, float | None]
+    best: str | None = None
+    unmatched: bool = False
+    peers: tuple[str, ...] = ()
+
+    def of(self, arm: str) -> Sequence[TrialRecord]:
+        """The trials of an arm."""
+        return list(self.trials.get(arm, {}).values())
+
+    @property
+    def own(self) -> Sequence[TrialRecord]:
+        """The candidate's trials."""
+        return self.of(self.candidate)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A figure with its meaning in a line."""
+
+    of: Callable[[Scored], float | None]
+    what: str
+
+
+def _gap_p99(records: Sequence[TrialRecord]) -> float | None:
+    return distribution(g for t in records for r in t.of_class(Class.FOREGROUND) for g in contended(r)).p99
+
+
+def _ttft_p90(records: Sequence[TrialRecord]) -> float | None:
+    return distribution(first_tokens_s(r for t in records for r in t.of_class(Class.FOREGROUND))).p90
+
+
+def _p99_over_solo(scored: Scored) -> float | None:
+    mine, solo = _gap_p99(scored.own), _gap_p99(scored.of(scored.solo))
+    return mine / solo if mine is not None and solo else None
+
+
+def _ttft_over_solo(scored: Scored) -> float | None:
+    mine, solo = _ttft_p90(scored.own), _ttft_p90(scored.of(scored.solo))
+    return mine - solo if mine is not None and solo is not None else None
+
+
+def _lateness(scored: Scored) -> list[float]:
+    """By how many seconds each shown token of paced streams came after 1/pace from the one before."""
+    return [
+        gap - 1.0 / scored.paces[request.stream]
+        for record in scored.own
+        for request in record.of_class(Class.FOREGROUND)
+        if request.paced and request.stream in scored.paces
+        for gap in shown(request)
+    ]
+
+
+def _late_share(scored: Scored) -> float | None:
+    late = _lateness(scored)
+    return sum(by_s > LATE_S for by_s in late) / len(late) if late else None
+
+
+def _max_late(scored: Scored) -> float | None:
+    late = _lateness(scored)
+    return 1000.0 * max(0.0, max(late)) if late else None
+
+
+def _over_target(scored: Scored) -> list[float]:
+    return [multiple for record in scored.own for multiple in record.over_target]
+
+
+def _p99_over_target(scored: Scored) -> float | None:
+    return distribution(_over_target(scored), scale=1.0).p99
+
+
+def _share_above(times: float, scored: Scored) -> float | None:
+    found = _over_target(scored)
+    return sum(multiple > times for multiple in found) / len(found) if found else None
+
+
+def _background(record: TrialRecord, scored: Scored) -> float | None:
+    return background_per_s(record, scored.ratios.get(record.arm))
+
+
+def _documents(record: TrialRecord, scored: Scored) -> float | None:
+    ratio = scored.ratios.get(record.arm)
+    if not record.duration_s or not ratio:
+        return None
+    return 60.0 * sum(request.complete for request in record.of_class(Class.BACKGROUND)) / record.duration_s / ratio
+
+
+Rate = Callable[[TrialRecord, Scored], float | None]
+
+
+def _over(rate: Rate, control: Callable[[Scored], str | None], scored: Scored) -> float | None:
+    """The candidate's rate over a control's, the mean over the seeds; None unless every seed has both."""
+    theirs = scored.trials.get(control(scored) or "", {})
+    found = []
+    for record in scored.own:
+        mine = rate(record, scored)
+        other = rate(theirs[record.seed], scored) if record.seed in theirs else None
+        if mine is None or not other:
+            return None
+        found.append(mine / other)
+    return fmean(found) if found else None
+
+
+def _best(scored: Scored) -> str | None:
+    return scored.best
+
+
+def _unlimited(scored: Scored) -> str | None:
+    return UNLIMITED
+
+
+MEASURES: Mapping[str, Measure] = {
+    "p99_over_solo": Measure(_p99_over_solo, "P99 of gaps over that of the foreground alone"),
+    "ttft_over_solo_ms": Measure(_ttft_over_solo, "P90 of the time to the first token, less that alone, in ms"),
+    "late_share": Measure(_late_share, "share of paced tokens shown 15 ms or more after their time"),
+    "max_late_ms": Measure(_max_late, "how late the latest paced token was shown, in ms"),
+    "p99_over_target": Measure(_p99_over_target, "P99 of gaps over the target in force"),
+    "share_above_1.5T": Measure(partial(_share_above, 1.5), "share of gaps above 1.5 times the target in force"),
+    "share_above_2T": Measure(partial(_share_above, 2.0), "share of gaps above twice the target in force"),
+    "background_over_unlimited": Measure(
+        partial(_over, _background, _unlimited), f"background tokens/s over those of {UNLIMITED}"
+    ),
+    "documents_over_unlimited": Measure(
+        partial(_over, _documents, _unlimited), f"background requests finished over those of {UNLIMITED}"
+    ),
+    "background_over_best_fixed": Measure(
+        partial(_over, _background, _best), "background tokens/s over those of the best fixed setting"
+    ),
+    "documents_over_best_fixed": Measure(
+        partial(_over, _documents, _best), "background requests finished over those of the best fixed setting"
+    ),
+}

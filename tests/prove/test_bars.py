@@ -1,0 +1,127 @@
+"""What bars say of trials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlfp_edge.experiment.record import TrialRecord
+from dlfp_edge.experiment.verdict import verdict
+from dlfp_edge.prove.bars import judge, parse_bar
+from dlfp_edge.prove.measures import MEASURES, Scored
+from tests.experiment.trials import request, trial
+
+SEEDS = (1, 2, 3)
+
+
+def scored(mine: list[TrialRecord], *others: list[TrialRecord], **fields: Any) -> Scored:
+    every = {records[0].arm: {record.seed: record for record in records} for records in (mine, *others)}
+    usual = {"candidate": "auto", "solo": "solo", "trials": every, "paces": {}, "ratios": dict.fromkeys(every, 1.0)}
+    return Scored(**{**usual, **fields})
+
+
+def trials(arm: str, **fields: Any) -> list[TrialRecord]:
+    return [trial(arm, seed, **fields) for seed in SEEDS]
+
+
+def value(name: str, found: Scored) -> float | None:
+    return MEASURES[name].of(found)
+
+
+def state(bar: str, found: Scored, *, control: str = "other") -> str:
+    theirs = list(found.trials.get(control, {}).values())
+    judged = verdict(
+        control, found.own, theirs, slo=None, ratios=found.ratios, gates=[], quick=False, exact=False, harness=None
+    )
+    return judge(parse_bar(bar), found, [judged]).state
+
+
+def test_gaps_and_first_tokens_are_held_against_the_foreground_alone() -> None:
+    alone = trials("solo", gap_s=0.02, background=None)
+    late = request(gaps_s=[0.03] * 1000, ttft_s=0.15)
+    found = scored(trials("auto", requests=[late]), alone)
+    assert value("p99_over_solo", found) == pytest.approx(1.5)
+    assert value("ttft_over_solo_ms", found) == pytest.approx(50.0)
+
+
+def test_a_paced_token_is_late_from_15_ms_on() -> None:
+    shown = [0.1] * 98 + [0.114, 0.140]
+    paced = request(gaps_s=[0.1] * 100, shown_s=shown, paced=True)
+    found = scored(trials("auto", requests=[paced]), paces={"chat": 10.0})
+    assert value("late_share", found) == pytest.approx(0.01)
+    assert value("max_late_ms", found) == pytest.approx(40.0)
+
+
+def test_gaps_over_the_target_are_those_of_the_records() -> None:
+    found = scored(trials("auto", over_target=[0.9] * 98 + [1.6, 2.5]))
+    assert value("share_above_1.5T", found) == pytest.approx(0.02)
+    assert value("share_above_2T", found) == pytest.approx(0.01)
+    assert value("p99_over_target", found) == pytest.approx(1.609)
+
+
+def test_rates_are_ratios_of_each_seed_of_what_each_target_reads_alone() -> None:
+    ratios = {"auto": 1.0, "shared/unlimited": 0.5}
+    found = scored(trials("auto", background=600.0), trials("shared/unlimited", background=500.0), ratios=ratios)
+    assert value("background_over_unlimited", found) == pytest.approx(0.6)
+
+
+def test_documents_are_background_requests_that_were_completed() -> None:
+    def with_documents(arm: str, count: int) -> list[TrialRecord]:
+        documents = [request(f"ingest/0/{n}", [], task_class="background") for n in range(count)]
+        return trials(arm, requests=[request(gaps_s=[0.02] * 1000), *documents])
+
+    found = scored(with_documents("auto", 9), with_documents("shared/fixed:8", 10), best="shared/fixed:8")
+    assert value("documents_over_best_fixed", found) == pytest.approx(0.9)
+    assert state("documents_over_best_fixed >= 0.9", found) == "held"
+    assert state("documents_over_best_fixed >= 0.91", found) == "missed"
+
+
+def test_a_seed_without_its_pair_has_no_data() -> None:
+    found = scored(trials("auto"), trials("shared/unlimited")[:2])
+    assert value("background_over_unlimited", found) is None
+    assert state("background_over_unlimited >= 0.1", found) == "no data"
+
+
+def test_where_no_fixed_setting_kept_the_target_what_is_held_against_the_best_is_held() -> None:
+    found = scored(trials("auto"), unmatched=True)
+    assert state("documents_over_best_fixed >= 0.9", found) == "held"
+    assert state("itl_p99 within 5% of best-fixed", found) == "held"
+    assert state("p99_over_solo <= 1", found) == "no data"
+
+
+def gaps(arm: str, *each_s: float) -> list[TrialRecord]:
+    return [trial(arm, seed, gap_s=gap_s) for seed, gap_s in zip(SEEDS, each_s, strict=True)]
+
+
+def test_within_looks_at_the_end_of_the_interval_and_not_at_the_mean() -> None:
+    control = gaps("other", 0.020, 0.020, 0.020)
+    steady = scored(gaps("auto", 0.0204, 0.0204, 0.0204), control)
+    uneven = scored(gaps("auto", 0.0200, 0.0204, 0.0208), control)
+    assert state("itl_p99 within 5% of other", steady) == "held"
+    assert state("itl_p99 within 5% of other", uneven) == "missed"
+    assert state("itl_p99 within 8% of other", uneven) == "held"
+
+
+def test_within_needs_pairs() -> None:
+    one = scored(gaps("auto", 0.02, 0.02, 0.02)[:1], gaps("other", 0.02, 0.02, 0.02))
+    assert state("itl_p99 within 5% of other", one) == "no data"
+    assert state("itl_p99 within 5% of nobody", one) == "no data"
+
+
+def test_peers_must_all_be_there_and_the_worst_counts() -> None:
+    found = scored(gaps("auto", 0.02, 0.02, 0.02), gaps("other", 0.02, 0.02, 0.02), peers=("other",))
+    assert state("itl_p99 within 5% of peers", found) == "held"
+    gone = scored(gaps("auto", 0.02, 0.02, 0.02), gaps("other", 0.02, 0.02, 0.02), peers=("other", "gone"))
+    assert state("itl_p99 within 5% of peers", gone) == "no data"
+    assert state("itl_p99 within 5% of peers", scored(gaps("auto", 0.02, 0.02, 0.02))) == "no data"
+
+
+@given(st.lists(st.floats(0.0, 5.0), min_size=1, max_size=50), st.floats(0.1, 4.0))
+def test_a_bar_is_held_or_missed_as_its_value_says(multiples: list[float], bound: float) -> None:
+    found = scored([trial("auto", 1, over_target=multiples)])
+    judged = judge(parse_bar(f"p99_over_target <= {bound!r}"), found, [])
+    assert judged.value is not None
+    assert judged.state == ("held" if judged.value <= bound else "missed")
