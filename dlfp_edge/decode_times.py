@@ -78,12 +78,14 @@ class DecodeTimes:
     A runtime that gives no times, or whose words depend on the count, keeps the count it names.
     """
 
-    def __init__(self, capabilities: Capabilities, *, absolute: bool = False, spare: int = 0) -> None:
-        """`absolute`: targets are no multiples of the time alone, so that slow gaps are to keep them. `spare` CPUs are
-        left to the background by decodes beside it.
+    def __init__(
+        self, capabilities: Capabilities, *, absolute: bool = False, leeway: float = 1.0, spare: int = 0
+    ) -> None:
+        """`absolute`: targets are no multiples of the time alone, so that slow gaps are to keep them. A count is given
+        up for a larger one at `leeway` times the target. `spare` CPUs are left to the background by decodes beside it.
         """
         probed = capabilities.decode_s_by_threads
-        self._absolute = absolute
+        self._absolute, self._leeway = absolute, leeway
         self._counts = sorted(probed) if capabilities.threads_invariant and probed else [capabilities.decode_threads]
         self._default = capabilities.decode_threads
         most_beside = max(capabilities.prefill_threads - spare, self._counts[0])
@@ -175,7 +177,7 @@ class DecodeTimes:
             return self._default
         for threads in self._counts_beside:
             time_s = self.beside_s(decoders, threads, now, slow=self._absolute)
-            if time_s and time_s <= target_s:
+            if time_s and time_s <= self._leeway * target_s:
                 return threads
         return self._fastest_of(self._counts_beside, decoders)
 

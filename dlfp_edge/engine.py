@@ -267,6 +267,7 @@ class Engine:
         now = self.clock.now()
         self._stopper.enforce_bounds(now)
         self._stopper.begin_hold(now)
+        self._stopper.regain(now)
         self._watchdog.look(now)
 
     def _next_wake(self, now: float) -> float | None:

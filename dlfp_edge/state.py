@@ -23,6 +23,11 @@ from dlfp_edge.trace import Counters
 
 RESERVE_LOW_S = 0.5
 
+LEEWAY = 1.25
+"""Of a target nobody asked for: what a decode gains by one more thread is worth less than what the background loses. On
+two CPUs a lone decode was then a third faster, its P99 beside the background the same, and the background lost half.
+"""
+
 DECODE_SHARE = 0.7
 """Of the time between two shown tokens of a paced stream, decoding alone may take this much."""
 
@@ -62,6 +67,7 @@ class State:
         self.decode_times = DecodeTimes(
             capabilities,
             absolute=settings.target_itl_s is not None,
+            leeway=1.0 if settings.target_itl_s or settings.slowdown else LEEWAY,
             spare=1 if not self.ranked and lanes.background.controller.steered else 0,
         )
         self.targets = Targets(settings, lanes.placement, self.decode_times, say)

@@ -14,6 +14,10 @@ from dlfp_edge.task import Class, Finish
 PREEMPT_S = 0.015
 """A step with less than this left is let finish."""
 
+REGAIN_S, AWAY_S = 0.25, 0.05
+"""Once nobody has been watching for the second, background steps on some of the CPUs only that would take longer than
+the first are begun again on all."""
+
 BACKSTOP_WINDOW_S = 10.0
 _log = logging.getLogger(__name__)
 
@@ -23,6 +27,7 @@ class Stopper:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._away_since: float | None = None
 
     def arrived(self, task: Task, now: float) -> None:
         """A task was queued: background work in its way is interrupted where steps are shared."""
@@ -80,6 +85,25 @@ class Stopper:
             for flight in self._state.lanes.background.in_flight:
                 self._interrupt(self._state.lanes.background, flight, now)
 
+    def regain(self, now: float) -> None:
+        """Give the background every CPU again soon after the last reader has gone."""
+        if self._state.lanes.foreground.running:
+            self._away_since = None
+            return
+        if self._away_since is None:
+            self._away_since = now
+        if now >= self._away_since + AWAY_S:
+            for flight in self._narrow():
+                if flight.predicted_s - (now - flight.submitted) > REGAIN_S:
+                    self._interrupt(self._state.lanes.background, flight, now)
+
+    def _narrow(self) -> list[Flight]:
+        """Steps of the background's own lane that run on fewer threads than they could."""
+        if self._state.shared:
+            return []
+        most = self._state.caps.prefill_threads
+        return [flight for flight in self._state.lanes.background.in_flight if 1 <= flight.threads < most]
+
     def enforce_bounds(self, now: float) -> None:
         """The backstop: a foreground step past its bound is freed of what stretches it."""
         while self._state.backstops and self._state.backstops[0] < now - BACKSTOP_WINDOW_S:
@@ -114,6 +138,9 @@ class Stopper:
         paced stream needs its next token. That time may have passed since.
         """
         lane = self._state.lanes.foreground
+        if not lane.running and self._away_since is not None and self._narrow():
+            when = self._away_since + AWAY_S
+            return when if when > now else None
         if lane.in_flight:
             return self._bound()
         if lane.not_before is not None:
