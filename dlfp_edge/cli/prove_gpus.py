@@ -26,8 +26,8 @@ def gpus(
 ) -> None:
     """Predict schedulers on simulated GPUs at the paper's operating points, beside the paper's figures.
 
-    The devices are fitted to the paper's baselines only; these are not measurements of a GPU. All points take some six
-    minutes.
+    The devices are fitted to the paper's baselines only: nothing here is a measurement of a GPU. A point takes one to
+    three minutes.
     """
     from dlfp_edge.prove.gpu_points import candidates, gpu_plan
     from dlfp_edge.prove.gpus import predict

@@ -57,9 +57,8 @@ def _row(result: Result) -> list[str]:
             _beside(_figure, metric.predicted_ms / unit, paper),
             _beside(_change, metric.change, metric.paper_change),
         ]
-    passes = result.paper_passes
-    shown = None if passes is None else 100 * passes[0] / passes[1]
-    return [*row, _beside(_percent, 100 * result.passes, shown), _percent(100 * result.above)]
+    passes = _beside(_percent, result.passes.predicted, result.passes.paper)
+    return [*row, passes, _percent(result.above)]
 
 
 def _errors(point: PointResult, result: Result) -> Iterator[list[str]]:
@@ -67,16 +66,16 @@ def _errors(point: PointResult, result: Result) -> Iterator[list[str]]:
     for name in METRICS:
         metric = result.metrics[name]
         if metric.paper_ms is not None and metric.error is not None:
-            within = "yes" if metric.lowest_ms <= metric.paper_ms <= metric.highest_ms else "no"
-            yield [*names, *_figures(name, metric, metric.paper_ms), _error(metric.error, "%"), within]
+            figures = _figures(name, metric, metric.paper_ms)
+            yield [*names, *figures, _error(metric.error, "%"), _yes(metric.in_range)]
         if metric.change is not None and metric.paper_change is not None and metric.change_error is not None:
             changes = [_change(metric.change), "-", "-", _change(metric.paper_change)]
             yield [*names, f"{_NAMES[name]}, change %", *changes, _error(metric.change_error, " points"), "-"]
-    if result.paper_passes is not None:
-        passed, asked = result.paper_passes
-        share, paper = 100 * result.passes, 100 * passed / asked
-        passes = [_percent(share), "-", "-", f"{_percent(paper)} ({passed}/{asked})"]
-        yield [*names, "SLO passes, %", *passes, _error(share - paper, " points"), "-"]
+    passes = result.passes
+    if passes.paper is not None:
+        shares = [_percent(share) for share in (passes.predicted, passes.lowest, passes.highest, passes.paper)]
+        off = 100 * (passes.predicted - passes.paper)
+        yield [*names, "SLO passes, %", *shares, _error(off, " points"), _yes(passes.in_range)]
 
 
 def _figures(name: str, metric: Metric, paper_ms: float) -> list[str]:
@@ -98,8 +97,12 @@ def _change(value: float) -> str:
     return f"{value:+,.0f}" if abs(value) >= 100 else f"{value:+.1f}"
 
 
-def _percent(value: float) -> str:
-    return f"{value:.1f}"
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _yes(whether: bool | None) -> str:
+    return "yes" if whether else "no"
 
 
 def _error(value: float, unit: str) -> str:

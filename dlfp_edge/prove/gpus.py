@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
@@ -46,21 +46,40 @@ class Metric:
         return None if self.paper_ms is None else (self.predicted_ms / self.paper_ms - 1) * 100
 
     @property
+    def in_range(self) -> bool | None:
+        """Whether some draw is above the paper's figure and some below it."""
+        return None if self.paper_ms is None else self.lowest_ms <= self.paper_ms <= self.highest_ms
+
+    @property
     def change_error(self) -> float | None:
         """How far the predicted change is from the paper's, in points."""
         return None if self.paper_change is None or self.change is None else self.change - self.paper_change
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """A candidate on a point: metrics by name, and shares from 0 to 1 of requests that met the SLO and of gaps above
-    the target.
+class Passes:
+    """The share of requests that met the SLO, 0 to 1: of all draws together, of the draws with the lowest and highest,
+    and the paper's.
     """
+
+    predicted: float
+    lowest: float
+    highest: float
+    paper: float | None
+
+    @property
+    def in_range(self) -> bool | None:
+        """Whether some draw is above the paper's share and some below it."""
+        return None if self.paper is None else self.lowest <= self.paper <= self.highest
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A candidate on a point: metrics by name, requests that met the SLO, the share of gaps `above` the target."""
 
     candidate: Candidate
     metrics: Mapping[str, Metric]
-    passes: float
-    paper_passes: tuple[int, int] | None
+    passes: Passes
     above: float
 
 
@@ -134,10 +153,14 @@ def _result(
     slo: Slo,
 ) -> Result:
     metrics = {name: _metric(name, trials, baseline, paper, point.baseline) for name in METRICS}
-    answers = [answer for trial in trials for answer in trial.answers]
-    passes = sum(answer.meets(slo) for answer in answers) / len(answers)
     above = sum(trial.above for trial in trials) / sum(trial.gaps for trial in trials)
-    return Result(candidate, metrics, passes, paper.passes, above)
+    return Result(candidate, metrics, _passes(trials, slo, paper.passes), above)
+
+
+def _passes(trials: Sequence[Trial], slo: Slo, paper: tuple[int, int] | None) -> Passes:
+    """Every trial has as many requests, so the mean is the share of all of them."""
+    shares = [sum(answer.meets(slo) for answer in trial.answers) / len(trial.answers) for trial in trials]
+    return Passes(mean(shares), min(shares), max(shares), None if paper is None else paper[0] / paper[1])
 
 
 def _metric(
@@ -194,13 +217,11 @@ def _point_json(result: PointResult) -> dict[str, Any]:
 
 
 def _result_json(result: Result) -> dict[str, Any]:
-    passes = result.paper_passes
-    return {
-        **result.candidate.model_dump(),
-        **{
-            f"{name}_p99": {**asdict(metric), "error": metric.error, "change_error": metric.change_error}
-            for name, metric in result.metrics.items()
-        },
-        "passes": {"predicted": result.passes, "paper": None if passes is None else passes[0] / passes[1]},
-        "gaps_above_target": result.above,
-    }
+    metrics = {f"{name}_p99": _metric_json(metric) for name, metric in result.metrics.items()}
+    passes = {**asdict(result.passes), "in_range": result.passes.in_range}
+    return {**result.candidate.model_dump(), **metrics, "passes": passes, "gaps_above_target": result.above}
+
+
+def _metric_json(metric: Metric) -> dict[str, Any]:
+    more = {"error": metric.error, "in_range": metric.in_range, "change_error": metric.change_error}
+    return {**asdict(metric), **more}
