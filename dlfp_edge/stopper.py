@@ -102,7 +102,9 @@ class Stopper:
         if self._state.shared:
             return []
         most = self._state.caps.prefill_threads
-        return [flight for flight in self._state.lanes.background.in_flight if 1 <= flight.threads < most]
+        return [
+            flight for flight in self._state.lanes.background.in_flight if flight.threads < most and flight.copy is None
+        ]
 
     def enforce_bounds(self, now: float) -> None:
         """The backstop: a foreground step past its bound is freed of what stretches it."""

@@ -11,7 +11,7 @@ from typing import Annotated, TextIO, cast
 
 import typer
 
-from dlfp_edge.cli import bench, compare, load, models, prove, run, worker
+from dlfp_edge.cli import bench, compare, load, models, prove, prove_gpus, run, worker
 from dlfp_edge.cli.interrupt import INTERRUPTED, TERMINATED, Terminated, ends_on_sigterm
 from dlfp_edge.cli.options import path_argument
 from dlfp_edge.cli.output import Stdout, discard, note
@@ -32,6 +32,7 @@ app.command("load")(load.load)
 app.command("worker")(worker.worker)
 app.add_typer(models.app, name="models")
 app.add_typer(bench.app, name="bench")
+prove.app.command("gpus")(prove_gpus.gpus)
 app.add_typer(prove.app, name="prove")
 
 

@@ -1,1 +1,1 @@
-"""The proof: a matrix of comparisons, each with what the default must reach in it."""
+"""Proof of what the default does: a matrix of comparisons with bars, and simulated GPUs at the paper's points."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
+from typing import Any, ClassVar, Protocol
 
 from dlfp_edge.runtime import Segment
 
@@ -22,13 +23,49 @@ class Work:
         return self.serial_s + self.parallel_s / cores
 
 
+class Cost(Protocol):
+    """What the runtime asks of a device's costs; the constants are those of `CostModel`."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def tile(self) -> int: ...
+
+    @property
+    def sampling_s(self) -> float: ...
+
+    @property
+    def host_s(self) -> float: ...
+
+    @property
+    def bandwidth(self) -> float: ...
+
+    @property
+    def trickle(self) -> float: ...
+
+    @property
+    def interrupt_s(self) -> float: ...
+
+    @property
+    def copy_s(self) -> float: ...
+
+    def work(self, segments: Sequence[Segment]) -> Work:
+        """The work of one pass over all of `segments`."""
+        ...
+
+    def pass_s(self, tokens: int, cores: float, start: int = 0) -> float:
+        """Duration of one pass over `tokens` of one sequence that holds `start` cells, with nothing beside it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class CostModel:
     """Constants of a device and model, all in seconds on one core.
 
     A pass costs `base_s`, plus `token_s` a token, plus `context_s` a token and cell of its mean context. Of the base,
     `base_parallel` is divided by threads, of the rest `token_parallel`. A pass whose total is a multiple of `tile`
-    takes `tile_factor` of that time. `sampling_s` is spent after a step for each output.
+    takes `tile_factor` of that time. `sampling_s` is spent after a step for each output. Results are with the scheduler
+    `host_s` after the step has ended, or later; where steps are queued the device goes on meanwhile.
 
     With lanes, another lane that keeps every core busy makes this one slower by `bandwidth`, and a lane left without a
     core by one of higher priority still gets `trickle` of one. `interrupt_s` is the time an interruption takes,
@@ -46,6 +83,7 @@ class CostModel:
     tile: int = 16
     tile_factor: float = 0.85
     sampling_s: float = 0.0
+    host_s: float = 0.0
     bandwidth: float = 0.2
     trickle: float = 0.1
     interrupt_s: float = 0.002

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from dlfp_edge.runtime import Step
 
-from .cost import CostModel, Work
+from .cost import Cost, Work
 
 
 @dataclass(slots=True)
@@ -82,20 +82,20 @@ class Flight:
         return self._progress + (now - self._since) / self._duration_s
 
 
-def copying(step: Step, cost: CostModel) -> tuple[tuple[int, ...], tuple[float, ...], Work]:
+def copying(step: Step, cost: Cost) -> tuple[tuple[int, ...], tuple[float, ...], Work]:
     """Order, marks and work of a step that copies KV cells."""
     assert step.transfer is not None
     return (), (1.0,), Work(cost.copy_s * (step.transfer.end - step.transfer.start), 0.0)
 
 
-def batch(step: Step, cost: CostModel, ubatch: int) -> tuple[tuple[int, ...], tuple[float, ...], Work]:
+def batch(step: Step, cost: Cost, ubatch: int) -> tuple[tuple[int, ...], tuple[float, ...], Work]:
     """Order, marks and work of a step that runs as one batch, in ubatches."""
     total = step.total_tokens
     marks = (1.0,) if total <= ubatch else (*(done / total for done in range(ubatch, total, ubatch)), 1.0)
     return tuple(range(len(step.segments))), marks, cost.work(step.segments)
 
 
-def one_by_one(step: Step, cost: CostModel) -> tuple[tuple[int, ...], tuple[float, ...], Work]:
+def one_by_one(step: Step, cost: Cost) -> tuple[tuple[int, ...], tuple[float, ...], Work]:
     """Order, marks and work of a step whose segments run one after another, decodes first."""
     order = sorted(range(len(step.segments)), key=lambda index: len(step.segments[index].tokens) > 1)
     works = [cost.work([step.segments[index]]) for index in order]

@@ -26,7 +26,7 @@ from dlfp_edge.runtime import (
 from .checks import check_open, check_outside, check_step
 from .choice import Chooser
 from .contention import Demand
-from .cost import CostModel, Work
+from .cost import Cost, Work
 from .flight import Flight, batch, copying, one_by_one
 from .kv import KvCache, Saved
 from .mode import Mode
@@ -42,7 +42,7 @@ class World:
     """
 
     timeline: Timeline
-    cost: CostModel
+    cost: Cost
     mode: Mode
     random: Random
     cpus: tuple[int, ...]
@@ -316,6 +316,8 @@ class SimulatedLane:
     ) -> None:
         world = self._world
         sampling_s = world.cost.sampling_s * sum(len(result.tokens) for result in results)
+        if world.mode.depth == 1:
+            sampling_s += world.cost.host_s  # the next step waits for it, so every gap holds it
         basis = Basis.SYNCHRONOUS if world.mode.depth == 1 else Basis.CALLBACK
         result = StepResult(
             lane=self.spec.name,
@@ -332,7 +334,7 @@ class SimulatedLane:
             lost=lost,
             content=content,
         )
-        world.timeline.post(result, now + sampling_s)
+        world.timeline.post(result, now + max(sampling_s, world.cost.host_s))
 
     # Cores
 

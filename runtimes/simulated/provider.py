@@ -12,18 +12,19 @@ from dlfp_edge.errors import UsageError, hint
 from dlfp_edge.model_reference import HubModel
 from dlfp_edge.runtime import LoadOptions, Runtime, Tell
 
-from .cost import FREE, CostModel
-from .mode import MODES
+from .cost import FREE, Cost, CostModel
+from .gpu import gpu_device
+from .mode import MODES, Mode
 from .runtime import SimulatedRuntime
 
 _COST_FIELDS = {field.name: int if field.name == "tile" else float for field in fields(CostModel)}
 _CLOCKS = {"virtual": VirtualClock, "real": SystemClock}
-_OTHERS = ("mode", "clock", "noise", "end_probability", "fail_steps")
+_OTHERS = ("mode", "clock", "noise", "end_probability", "fail_steps", "device")
 
 
 class SimulatedProvider:
     """Takes the options `mode`, `clock` (virtual or real), `noise`, `end_probability`, `fail_steps` (numbers with
-    commas), each cost constant.
+    commas), each cost constant; or, in place of mode and costs, the `device` of a name in `gpu/devices.toml`.
     """
 
     name = "simulated"
@@ -41,21 +42,18 @@ class SimulatedProvider:
             if key not in _OTHERS and key not in _COST_FIELDS:
                 known = hint(key, (*_OTHERS, *_COST_FIELDS), "its options are")
                 raise UsageError(f"the simulated runtime has no option '{key}'; {known}")
-        mode = given.get("mode", "lanes")
-        if mode not in MODES:
-            raise UsageError(f"the simulated runtime has no mode '{mode}'; its modes are {', '.join(MODES)}")
         clock = given.get("clock", "virtual")
         if clock not in _CLOCKS:
             raise UsageError(f"the simulated runtime has no clock '{clock}'; its clocks are {', '.join(_CLOCKS)}")
-        cores = options.cpus[: options.cpu_limit] or (0,)
+        cost, mode, cores, noise = _device(options)
         return SimulatedRuntime(
-            _cost(given, FREE if mode == "null" else CostModel()),
+            cost,
             mode,
-            cpus=cores[: options.threads] if options.threads else cores,
+            cpus=cores,
             fail_steps=[
                 int(_number("fail_steps", number)) for number in given.get("fail_steps", "").split(",") if number
             ],
-            noise=_number("noise", given.get("noise", "0")),
+            noise=_number("noise", given["noise"]) if "noise" in given else noise,
             end_probability=_number("end_probability", given.get("end_probability", "0")),
             seed=options.seed,
             clock=_CLOCKS[clock](),
@@ -64,6 +62,23 @@ class SimulatedProvider:
 
 def _no_model() -> UsageError:
     return UsageError("the simulated runtime has no model: leave --model out, or use the runtime llama_cpp")
+
+
+def _device(options: LoadOptions) -> tuple[Cost, Mode | str, tuple[int, ...], float]:
+    """Costs, mode, cores and noise: those of a named device, or of this machine's cores."""
+    given = options.options
+    if "device" in given:
+        fixed = next((key for key in given if key == "mode" or key in _COST_FIELDS), None)
+        if fixed is not None:
+            raise UsageError(f"option '{fixed}' does not go with 'device', which sets it: leave one of them out")
+        device = gpu_device(given["device"])
+        return device.cost, device.mode, (0,), device.noise
+    mode = given.get("mode", "lanes")
+    if mode not in MODES:
+        raise UsageError(f"the simulated runtime has no mode '{mode}'; its modes are {', '.join(MODES)}")
+    cores = options.cpus[: options.cpu_limit] or (0,)
+    costs = _cost(given, FREE if mode == "null" else CostModel())
+    return costs, mode, cores[: options.threads] if options.threads else cores, 0.0
 
 
 def _cost(given: Mapping[str, str], base: CostModel) -> CostModel:

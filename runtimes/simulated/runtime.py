@@ -12,7 +12,7 @@ from dlfp_edge.clock import Clock, SystemClock, VirtualClock
 from dlfp_edge.errors import UsageError
 from dlfp_edge.runtime import Capabilities, LaneSpec, StepResult, Tokenizer, refuse_lane
 
-from .cost import FREE, CostModel, Slowdown
+from .cost import FREE, Cost, CostModel, Slowdown
 from .lane import SimulatedLane, World
 from .mode import MODES, Mode
 from .timeline import Timeline
@@ -35,7 +35,7 @@ class SimulatedRuntime:
 
     def __init__(
         self,
-        cost: CostModel | None = None,
+        cost: Cost | None = None,
         mode: Mode | str = "lanes",
         *,
         cpus: Sequence[int] = (0, 1),
@@ -50,7 +50,7 @@ class SimulatedRuntime:
         self.tokenizer: Tokenizer = ByteTokenizer()
         self._mode_name = mode if isinstance(mode, str) else "custom"
         self._mode = MODES[mode] if isinstance(mode, str) else mode
-        self._cost = cost or (FREE if mode == "null" else CostModel())
+        self._cost: Cost = cost or (FREE if mode == "null" else CostModel())
         self._timeline = Timeline(self.clock, self._cost, slowdowns)
         self._world = World(
             timeline=self._timeline,
@@ -125,7 +125,7 @@ class SimulatedRuntime:
         self._lanes.clear()
 
 
-def _capabilities(cost: CostModel, mode: Mode, cores: int) -> Capabilities:
+def _capabilities(cost: Cost, mode: Mode, cores: int) -> Capabilities:
     decode = {threads: cost.pass_s(1, threads) for threads in range(1, cores + 1)}
     several = {
         threads: {

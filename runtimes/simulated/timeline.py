@@ -11,7 +11,7 @@ from dlfp_edge.clock import Clock, VirtualClock
 from dlfp_edge.runtime import StepResult
 
 from .contention import Demand, granted
-from .cost import CostModel, Slowdown
+from .cost import Cost, Slowdown
 from .flight import Flight
 
 
@@ -36,7 +36,7 @@ class Runner(Protocol):
 class Timeline:
     """Moves the clock from one event to the next. Paces change only at events, so between them progress is linear."""
 
-    def __init__(self, clock: Clock, cost: CostModel, slowdowns: Sequence[Slowdown]) -> None:
+    def __init__(self, clock: Clock, cost: Cost, slowdowns: Sequence[Slowdown]) -> None:
         self.clock = clock
         self.runners: list[Runner] = []
         self._cost = cost
