@@ -124,7 +124,9 @@ def background_cores(topology: CpuTopology, decode_threads: int, *, apart: bool)
     if not (apart or shared or hybrid):
         return None
     fast = set(topology.performance)
-    groups = sorted(topology.siblings, key=lambda group: (not fast & set(group), group))
+    paired = {cpu for group in topology.siblings for cpu in group}
+    cores = [*topology.siblings, *((cpu,) for cpu in topology.usable if cpu not in paired)]
+    groups = sorted(cores, key=lambda group: (not fast & set(group), group))
     kept = {cpu for group in groups[:decode_threads] for cpu in group} | (fast if hybrid else set())
     rest = tuple(cpu for cpu in topology.usable if cpu not in kept)
     return rest or None

@@ -305,6 +305,7 @@ def test_a_paced_stream_is_shown_on_its_schedule() -> None:
     [
         (CpuTopology((0, 1), None, ((0,), (1,)), (0, 1)), 1, False, None),
         (CpuTopology((0, 1), None, ((0,), (1,)), (0, 1)), 1, True, (1,)),
+        (CpuTopology((0, 1), None, (), (0, 1)), 1, True, (1,)),
         (CpuTopology((0, 1), None, ((0,), (1,)), (0, 1)), 2, True, None),
         (CpuTopology((0, 1, 2, 3), None, ((0, 2), (1, 3)), (0, 1, 2, 3)), 1, False, (1, 3)),
         (CpuTopology((0, 1, 2, 3), None, ((0,), (1,), (2,), (3,)), (0, 1)), 1, False, (2, 3)),
