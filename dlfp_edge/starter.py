@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from dlfp_edge.background_cpus import BackgroundCpus
 from dlfp_edge.control import View, split
 from dlfp_edge.control.port import clamp
 from dlfp_edge.decode_times import UNSEEN_SLOW
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.lane_state import Flight, LaneState
 from dlfp_edge.pauses import IDLE_SLICE_S, SLICE_S
-from dlfp_edge.placement import background_cores
 from dlfp_edge.running import Running
 from dlfp_edge.runtime import Interruptible, Pooling, Segment, Step
 from dlfp_edge.schedule import Limits, Plan, Work, plan, whole_chunks
@@ -56,19 +56,13 @@ class Starter:
 
     def __init__(self, state: State, topology: CpuTopology | None) -> None:
         self._state = state
-        self._topology = topology
-        self._decode_threads = state.caps.decode_threads
-        self._left = state.caps.prefill_threads
-        self._kept_apart = not state.ranked and state.lanes.background.controller.steered
-        self._spaced = False
-        self._kept_off: tuple[int, bool] | None = None
-        self._cores: tuple[int, ...] | None = None
+        self._cpus = BackgroundCpus(state, topology)
 
     def start_steps(self, now: float) -> None:
         """Submit to every lane what it can run now."""
         self._state.note_background(now)
         self._hold_to_measure(now)
-        self._pin_background()
+        self._cpus.pin()
         for lane in self._state.lanes.all:
             self._state.pressure.grow(lane)
             while len(lane.in_flight) < self._state.caps.depth and self._start(lane, now):
@@ -119,7 +113,7 @@ class Starter:
         parts = self._parts(step_plan, runnable)
         threads = self._threads(lane, step_plan, budget, target_s, now, beside=beside)
         if beside and all(work.decode for work, _ in step_plan.parts):
-            self._decode_threads = threads
+            self._cpus.decoded_on(threads)
         step = Step(tuple(segment for _, segment, _ in parts), threads)
         flight = Flight(
             handle=lane.lane.submit(step),
@@ -135,7 +129,7 @@ class Starter:
             submitted=now,
             waited_s=lane.waited_s if decoders else 0.0,
             cells_read=cells_read,
-            exclusive=self._kept_apart and not self._state.yields(lane) and threads > self._decode_threads,
+            exclusive=own and self._cpus.excludes(threads),
             note=self._note(lane, step_plan, limits),
         )
         flight.predicted_s = lane.cost.predict(flight.decodes, flight.prefill_tokens)
@@ -265,7 +259,7 @@ class Starter:
     ) -> int | None:
         beside = sum(w.remaining for w in works if not (w.foreground and w.decode))
         prompts = sum(not w.decode for w in works) + self._state.queued
-        most = self._state.caps.prefill_threads if self._state.yields(lane) else self._state.caps.largest_step
+        most = self._cpus.threads if self._state.yields(lane) else self._state.caps.largest_step
         fits, unsplit = None, 0
         if decoders and target_s is not None and not self._state.yields(lane):
             decode_s = self._decode_s(lane, decoders)
@@ -305,7 +299,7 @@ class Starter:
 
     def _isolated(self, lane: LaneState, runnable: list[Running], now: float) -> int:
         """Tokens of a step of background work alone: what it may lose, and what the reserve of paced streams covers."""
-        tokens = self._state.size.tokens(lane.cost, now, restricted=self._cores is not None)
+        tokens = self._state.size.tokens(lane.cost, now, restricted=self._cpus.restricted)
         reserves = [r.playout.deadline() for r in runnable if r.foreground and r.decoding]
         deadlines = [deadline for deadline in reserves if deadline is not None]
         if deadlines and lane.cost.prefill_s:
@@ -340,7 +334,7 @@ class Starter:
         Where the target leaves less than that, the step is a floor step, on the fewest threads or late.
         """
         decodes = sum(1 for work, _ in step_plan.parts if work.foreground and work.decode)
-        self._spaced = False
+        self._cpus.spaced = False
         if not decodes or lane.in_flight:
             return 0.0
         waits = target_s is not None and not any(self._runs_low(running, now) for running in lane.running)
@@ -354,8 +348,8 @@ class Starter:
             return 0.0
         room_s = longest_s - slow_s
         if threads < most:
-            self._spaced = room_s >= WORTH_SPACING * slow_s
-            return room_s if self._spaced else 0.0
+            self._cpus.spaced = room_s >= WORTH_SPACING * slow_s
+            return room_s if self._cpus.spaced else 0.0
         step_plan.floor = owed and room_s < FLOOR_PAUSE * slow_s
         if not step_plan.floor:
             return room_s
@@ -380,7 +374,7 @@ class Starter:
         watching = [running for running in self._state.lanes.foreground.running if not running.ended]
         if not watching:
             return most
-        threads = min(budget or most, self._left)
+        threads = budget or self._cpus.threads
         return max(1, threads - len(self._state.backstops) // BACKSTOPS_A_THREAD)
 
     def _bound_s(self, lane: LaneState, flight: Flight) -> float | None:
@@ -420,32 +414,6 @@ class Starter:
                     theirs.alone = False
         lane.in_flight.append(flight)
         lane.last_flight = flight
-
-    def _pin_background(self) -> None:
-        """Keep the background off the CPUs the foreground decodes on, while it does all the time.
-
-        Threads meet at every node of the graph, so one that waits for a decode to leave its CPU holds up all others,
-        which spin meanwhile. On two CPUs two threads of lowest priority beside a decode on one had 220 tokens/s, and
-        20 in the worst eight seconds; one with a CPU to itself 255 to 295, beside the same gaps.
-        """
-        if self._state.shared:
-            return
-        watching = [running for running in self._state.lanes.foreground.running if not running.ended]
-        steady = not self._spaced and any(running.task.spec.pace is None for running in watching)
-        steered = self._state.lanes.background.controller.steered
-        apart = bool(watching) and ((steady and steered) or self._kept_apart)
-        most = self._state.caps.prefill_threads
-        wanted = (self._decode_threads, apart) if watching else None
-        if wanted == self._kept_off:
-            return
-        self._kept_off, before = wanted, self._cores
-        self._cores, self._left = None, max(1, most - self._decode_threads) if apart else most
-        if wanted is not None and self._topology is not None:
-            self._cores = background_cores(self._topology, wanted[0], apart=apart)
-        if self._cores is not None:
-            self._left = len(self._cores)
-        if self._cores != before:
-            self._state.lanes.background.lane.pin(self._cores)
 
 
 def _can_run(running: Running) -> bool:
