@@ -24,9 +24,6 @@ LANE_STEP_S = 1.0
 """Measured work of a step in a lane of its own. Priority hands the cores over within a step, so all a shorter one gains
 is that new thread counts apply sooner; at 0.25 s throughput was 7 to 9% lower and foreground gaps the same."""
 
-NARROW_STEP_S = 0.5
-"""The same on some of the CPUs only: soon over when the others are free. At 0.25 s throughput was 5% lower."""
-
 EFFICIENT_TILES = 4
 FLOOR_SHARE = 0.05
 FLOOR_WINDOW_S = 10.0
@@ -53,21 +50,18 @@ class StepSize:
             self._interval_s = interval_s if self._interval_s is None else 0.5 * (self._interval_s + interval_s)
         self._last = now
 
-    def tokens(self, cost: Cost, now: float, *, restricted: bool = False) -> int:
-        """The most tokens to run in one go; the runtime's largest step where nothing is known of its speed.
-
-        A lane `restricted` to some CPUs runs shorter ones: with each it can have all of them again.
-        """
+    def tokens(self, cost: Cost, now: float) -> int:
+        """The most tokens to run in one go; the runtime's largest step where nothing is known of its speed."""
         if not cost.prefill_s:
             return self._caps.ubatch
-        tokens = int(self._work_s(now, restricted=restricted) / cost.prefill_s)
+        tokens = int(self._work_s(now) / cost.prefill_s)
         if not self._shared:
             tokens = min(max(tokens, self.efficient), self._caps.ubatch)
         return max(self._caps.tile, min(tokens, self._caps.largest_step))
 
-    def _work_s(self, now: float, *, restricted: bool) -> float:
+    def _work_s(self, now: float) -> float:
         if not self._shared:
-            return NARROW_STEP_S if restricted else LANE_STEP_S
+            return LANE_STEP_S
         if self._caps.interruptible is Interruptible.NO:
             return RIGID_STEP_S
         if self._last is None:

@@ -30,11 +30,6 @@ class BackgroundCpus:
         self.threads = self._most
         self.spaced = False
 
-    @property
-    def restricted(self) -> bool:
-        """Whether the lane keeps to some of the CPUs now."""
-        return self._cores is not None
-
     def decoded_on(self, threads: int) -> None:
         """A foreground decode beside the background has so many threads."""
         self._decode_threads = threads

@@ -299,7 +299,7 @@ class Starter:
 
     def _isolated(self, lane: LaneState, runnable: list[Running], now: float) -> int:
         """Tokens of a step of background work alone: what it may lose, and what the reserve of paced streams covers."""
-        tokens = self._state.size.tokens(lane.cost, now, restricted=self._cpus.restricted)
+        tokens = self._state.size.tokens(lane.cost, now)
         reserves = [r.playout.deadline() for r in runnable if r.foreground and r.decoding]
         deadlines = [deadline for deadline in reserves if deadline is not None]
         if deadlines and lane.cost.prefill_s:
@@ -311,7 +311,7 @@ class Starter:
         self, lane: LaneState, step_plan: Plan, budget: int | None, target_s: float | None, now: float, *, beside: bool
     ) -> int:
         if self._state.yields(lane):
-            return self._background_threads(step_plan, budget, now)
+            return self._background_threads(budget)
         prefills = any(not work.decode for work, _ in step_plan.parts)
         if prefills:
             return self._state.caps.prefill_threads
@@ -365,15 +365,10 @@ class Starter:
         lane = self._state.lanes.background
         return bool(lane.in_flight) or (not self._lane_is_held(lane) and bool(self._runnable(lane)))
 
-    def _background_threads(self, step_plan: Plan, budget: int | None, now: float) -> int:
-        """The share, less one thread for every three backstops in 10 s; all of them when nobody is watching.
-
-        No more than the CPUs it keeps to: a lone decode took 39 ms on two threads that shared one, and 25 on one.
-        """
-        most = self._state.caps.prefill_threads
-        watching = [running for running in self._state.lanes.foreground.running if not running.ended]
-        if not watching:
-            return most
+    def _background_threads(self, budget: int | None) -> int:
+        """The share, less one thread for every three backstops in 10 s; all of them when nobody is watching."""
+        if all(running.ended for running in self._state.lanes.foreground.running):
+            return self._state.caps.prefill_threads
         threads = budget or self._cpus.threads
         return max(1, threads - len(self._state.backstops) // BACKSTOPS_A_THREAD)
 
