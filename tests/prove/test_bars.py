@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from dlfp_edge.experiment.record import TrialRecord
 from dlfp_edge.experiment.verdict import verdict
 from dlfp_edge.prove.bars import judge, parse_bar
-from dlfp_edge.prove.measures import MEASURES, Scored
+from dlfp_edge.prove.measures import MEASURES
+from dlfp_edge.prove.scored import Scored
 from tests.experiment.trials import request, trial
 
 SEEDS = (1, 2, 3)
