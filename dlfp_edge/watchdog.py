@@ -154,7 +154,7 @@ def likely_cause(cpus: float | None, states: Mapping[str, int] | None, *, low: b
     if low and (cpus is not None or states):
         return (
             "its threads get no CPU, probably because the lane has the lowest priority and other work keeps every CPU "
-            "busy. It goes on when that ends; --setting shared/dlfp would give it a share of the steps instead"
+            "busy. It goes on when that ends; --setting shared/auto would give it a share of the steps instead"
         )
     if cpus is not None or states:
         return f"its threads get no CPU although their priority is normal: other programs may hold every CPU, or {stop}"

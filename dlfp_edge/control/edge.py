@@ -51,7 +51,7 @@ TILE_LOSS = 1 / 8
 
 
 class Edge:
-    """The shipped law for shared steps.
+    """The paper's law for shared steps, repaired; a control of the default, `dlfp_edge.control.slack`.
 
     `T` seconds (None: the engine's target); `c_initial`, `c_min`, `c_max` tokens; `growth` the part of the
     way the cap takes towards what a step below the target would allow.

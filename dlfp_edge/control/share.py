@@ -31,7 +31,7 @@ RETRY_WINDOWS = 100
 
 
 class Share:
-    """The shipped law for lanes. `T` seconds (None: the engine's target); `s_min` threads."""
+    """The default for lanes. `T` seconds (None: the engine's target); `s_min` threads."""
 
     def __init__(self, *, T: float | None = None, s_min: float = 1) -> None:
         self.name = "dlfp"

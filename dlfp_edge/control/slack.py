@@ -18,7 +18,7 @@ from dlfp_edge.control.port import Observation, Update, View
 
 
 class Slack:
-    """The shipped law for shared steps. It has no state of its own: the estimate is the lane's."""
+    """The default for shared steps. It has no state of its own: the estimate is the lane's."""
 
     def __init__(self) -> None:
         self.name = "slack"

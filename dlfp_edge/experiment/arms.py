@@ -121,7 +121,7 @@ class EngineOpener:
         name, _, tokens = settings.controller.partition(":")
         if settings.target_itl_s is not None and name not in ("fixed", *_UNBOUNDED):
             return settings.target_itl_s
-        if self._in_lanes or name in ("auto", "dlfp", "dlfp-bounded", "predictor"):
+        if self._in_lanes or name in ("auto", "slack", "dlfp", "dlfp-bounded", "predictor"):
             return (settings.slowdown or (1.75 if self._in_lanes else 3.0)) * speed.decode_s
         return speed.beside(float(tokens)) if name == "fixed" else math.inf
 

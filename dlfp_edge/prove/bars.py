@@ -19,7 +19,8 @@ from pydantic import BaseModel, ConfigDict
 
 from dlfp_edge.errors import UsageError, hint
 from dlfp_edge.experiment.verdict import METRICS, Verdict
-from dlfp_edge.prove.measures import MEASURES, Scored
+from dlfp_edge.prove.measures import MEASURES
+from dlfp_edge.prove.scored import Scored
 
 BEST = "best-fixed"
 State = Literal["held", "missed", "no data"]
@@ -69,14 +70,17 @@ def parse_bar(text: str) -> Bar:
 def judge(bar: Bar, scored: Scored, verdicts: Sequence[Verdict]) -> BarResult:
     """Whether the bar was held by the trials scored. Where any of it is missing it has no data, unless it is missed.
 
-    What is held against the best fixed setting is held where none of them kept the target.
+    What is held against the best fixed setting is held where none of them kept the target, and what is held against
+    servers as smooth as the candidate where none of them is.
     """
-    if scored.unmatched and (bar.control == BEST or bar.measure.endswith("_over_best_fixed")):
+    if scored.unmatched and (bar.control == BEST or bar.measure.endswith(("_over_best_fixed", "_over_best"))):
         return BarResult(bar=bar.text, value=None, state="held")
     if bar.control is None:
         values = [MEASURES[bar.measure].of(scored)]
     else:
         values = [_worst(bar.measure, verdict) for verdict in _held_against(bar.control, scored, verdicts)]
+    if values == [math.inf]:  # nothing that the measure is held against is there
+        return BarResult(bar=bar.text, value=None, state="held")
     known = [value for value in values if value is not None]
     worst = None if not known else max(known) if bar.most else min(known)
     missed = worst is not None and not (worst <= bar.bound if bar.most else worst >= bar.bound)

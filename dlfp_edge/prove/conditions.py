@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
@@ -74,17 +74,25 @@ class Contention(Quiet):
     real = True
     what = "from the middle of each trial another program keeps one CPU busy"
 
-    @contextmanager
-    def around_trial(self, trial: Trial) -> Iterator[Mapping[str, Any]]:
-        told: dict[str, Any] = {}
-        ended = threading.Event()
-        thread = threading.Thread(target=_contend, args=(trial, ended, told), name="contention", daemon=True)
-        thread.start()
-        try:
-            yield told
-        finally:
-            ended.set()
-            thread.join()
+    def around_trial(self, trial: Trial) -> AbstractContextManager[Mapping[str, Any]]:
+        return _beside(_contend, trial)
+
+
+Beside = Callable[[Trial, threading.Event, dict[str, Any]], None]
+"""Runs beside a trial until that has ended, and tells what the trial's record is told."""
+
+
+@contextmanager
+def _beside(what: Beside, trial: Trial) -> Iterator[Mapping[str, Any]]:
+    told: dict[str, Any] = {}
+    ended = threading.Event()
+    thread = threading.Thread(target=what, args=(trial, ended, told), name="condition", daemon=True)
+    thread.start()
+    try:
+        yield told
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _contend(trial: Trial, ended: threading.Event, told: dict[str, Any]) -> None:
@@ -97,6 +105,19 @@ def _contend(trial: Trial, ended: threading.Event, told: dict[str, Any]) -> None
         while trial.part < 1.0 and not ended.wait(POLL_S):
             pass
     told.update(busy_cpu=cpu, busy_s=time.monotonic() - began)
+
+
+def _count_throttled(trial: Trial, ended: threading.Event, told: dict[str, Any]) -> None:
+    """How often the quota stopped this process, and the trial's peer, while the trial measured."""
+    while trial.part <= 0.0:
+        if ended.wait(POLL_S):
+            return
+    before, began = detect_device().throttled(), time.monotonic()
+    while trial.part < 1.0 and not ended.wait(POLL_S):
+        pass
+    after = detect_device().throttled()
+    if before is not None and after is not None:
+        told.update(throttled=after - before, throttled_in_s=time.monotonic() - began)
 
 
 @dataclass(frozen=True)
@@ -146,6 +167,9 @@ class Quota(Quiet):
         cpus = self.share * len(detect_device().cpu().usable)
         with own_group(cpus):
             yield
+
+    def around_trial(self, trial: Trial) -> AbstractContextManager[Mapping[str, Any]]:
+        return _beside(_count_throttled, trial)
 
 
 CONDITIONS: Mapping[str, Condition] = {

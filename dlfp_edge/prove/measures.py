@@ -1,7 +1,8 @@
 """The measures that bars name, each computed from the trials a cell is scored by.
 
 Gaps are contended ones, pooled over the seeds. Ratios of rates are the mean over the seeds of each seed's ratio, since
-its trials were asked the same. None where nothing was measured.
+its trials were asked the same. None where nothing was measured. Infinite where a bar holds since there is nothing to
+hold it against.
 """
 
 from __future__ import annotations
@@ -15,35 +16,13 @@ from dlfp_edge.experiment.record import TrialRecord
 from dlfp_edge.experiment.results import background_per_s, contended, first_tokens_s, shown
 from dlfp_edge.measure.latency import LATE_S
 from dlfp_edge.measure.percentiles import distribution
+from dlfp_edge.prove.disturbed import background_over, p99_over_bound
+from dlfp_edge.prove.scored import Scored
+from dlfp_edge.prove.servers import over_pairs, over_servers
+from dlfp_edge.prove.streams import starved, ttft_over_solo
 from dlfp_edge.task import Class
 
 UNLIMITED = "shared/unlimited"
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """The scoring trials of a cell that count, by arm and seed. `best` is the fixed setting that did best with the
-    seeds to choose by, `peers` are the servers beside us, `paces` tokens/s shown by stream, `ratios` what background
-    rates of each arm are divided by. `unmatched` says that there were fixed settings, and none was smooth enough.
-    """
-
-    candidate: str
-    solo: str
-    trials: Mapping[str, Mapping[int, TrialRecord]]
-    paces: Mapping[str, float]
-    ratios: Mapping[str, float | None]
-    best: str | None = None
-    unmatched: bool = False
-    peers: tuple[str, ...] = ()
-
-    def of(self, arm: str) -> Sequence[TrialRecord]:
-        """The trials of an arm."""
-        return list(self.trials.get(arm, {}).values())
-
-    @property
-    def own(self) -> Sequence[TrialRecord]:
-        """The candidate's trials."""
-        return self.of(self.candidate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +96,18 @@ def _documents(record: TrialRecord, scored: Scored) -> float | None:
     return 60.0 * sum(request.complete for request in record.of_class(Class.BACKGROUND)) / record.duration_s / ratio
 
 
+def _throttled_per_s(records: Sequence[TrialRecord]) -> float | None:
+    told = [record.condition or {} for record in records]
+    if not told or not all(each.get("throttled_in_s") for each in told):
+        return None
+    return sum(float(each["throttled"]) for each in told) / sum(float(each["throttled_in_s"]) for each in told)
+
+
+def _throttled_over_solo(scored: Scored) -> float | None:
+    mine, solo = _throttled_per_s(scored.own), _throttled_per_s(scored.of(scored.solo))
+    return mine - solo if mine is not None and solo is not None else None
+
+
 Rate = Callable[[TrialRecord, Scored], float | None]
 
 
@@ -127,6 +118,18 @@ def _over(rate: Rate, control: Callable[[Scored], str | None], scored: Scored) -
     for record in scored.own:
         mine = rate(record, scored)
         other = rate(theirs[record.seed], scored) if record.seed in theirs else None
+        if mine is None or not other:
+            return None
+        found.append(mine / other)
+    return fmean(found) if found else None
+
+
+def _over_tighter(scored: Scored) -> float | None:
+    """As `_over`, against the candidate's own trials with a tighter target: both have the same kernels."""
+    found = []
+    for record in scored.own:
+        theirs = scored.tighter.get(record.seed)
+        mine, other = background_per_s(record, 1.0), None if theirs is None else background_per_s(theirs, 1.0)
         if mine is None or not other:
             return None
         found.append(mine / other)
@@ -152,6 +155,9 @@ MEASURES: Mapping[str, Measure] = {
     "background_over_unlimited": Measure(
         partial(_over, _background, _unlimited), f"background tokens/s over those of {UNLIMITED}"
     ),
+    "background_over_tighter": Measure(
+        _over_tighter, "background tokens/s over those of the cell with a tighter target"
+    ),
     "documents_over_unlimited": Measure(
         partial(_over, _documents, _unlimited), f"background requests finished over those of {UNLIMITED}"
     ),
@@ -160,5 +166,28 @@ MEASURES: Mapping[str, Measure] = {
     ),
     "documents_over_best_fixed": Measure(
         partial(_over, _documents, _best), "background requests finished over those of the best fixed setting"
+    ),
+    "documents_over_servers": Measure(
+        over_servers, "background requests finished over those of the best llama-server that is as smooth"
+    ),
+    "normalised_over_servers": Measure(
+        partial(over_servers, normalised=True), "the same, of what each reads alone on its own kernels"
+    ),
+    "documents_over_pairs": Measure(
+        over_pairs, "background requests finished over those of the best pair of servers whose P99 is not better"
+    ),
+    "worst_stream_ttft_over_solo": Measure(
+        ttft_over_solo, "P90 of the time to the first token over that alone, of the stream where that is most"
+    ),
+    "starved": Measure(starved, "answers that failed, or waited ten times as long as any alone for a token"),
+    "throttled_per_s_over_solo": Measure(
+        _throttled_over_solo, "how often a second the quota stopped us, less that of the foreground alone"
+    ),
+    "disturbed_p99_over_bound": Measure(
+        p99_over_bound,
+        "from the tenth gap on beside another program: P99 over that alone there, or the target if longer",
+    ),
+    "disturbed_background_over_best": Measure(
+        background_over, "background tokens/s beside another program over those of the best fixed setting"
     ),
 }

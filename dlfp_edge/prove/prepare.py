@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from dlfp_edge.bench.predictor import predictor
 from dlfp_edge.experiment.artefacts import write_json
 from dlfp_edge.experiment.trial_files import read
 from dlfp_edge.runtime import Runtime
@@ -12,7 +13,16 @@ from dlfp_edge.runtime import Runtime
 Fit = Callable[[Runtime], str]
 """The whole setting for a loaded model, such as `shared/predictor:c=0.02:a=1e-6:b=0.002:e=1e-8`."""
 
-FITS: Mapping[str, Fit] = {}
+LARGEST_TOKENS, FIT_S = 64, 45.0
+"""The chunks that targets of a proof's cells allow are in this range, also in a paced reader's time between two tokens;
+leaving out larger ones fits these better. So long is every kind of step timed, all together."""
+
+
+def _predictor(runtime: Runtime) -> str:
+    return str(predictor(runtime, LARGEST_TOKENS, FIT_S, lambda part, what: None).facts["setting"])
+
+
+FITS: Mapping[str, Fit] = {"shared/predictor": _predictor}
 """By the name that a cell's list has."""
 
 

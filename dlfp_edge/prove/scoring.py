@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
 
+from dlfp_edge.experiment.arms import Arm, Speed
 from dlfp_edge.experiment.document import Result
 from dlfp_edge.experiment.experiment import Experiment
 from dlfp_edge.experiment.record import TrialRecord
 from dlfp_edge.experiment.results import ratios
+from dlfp_edge.experiment.trial_files import TRIAL, TRIALS, read
 from dlfp_edge.experiment.verdict import Verdict
 from dlfp_edge.prove.bars import BarResult, judge, parse_bar
 from dlfp_edge.prove.choosing import FIXED, Choice
+from dlfp_edge.prove.disturbed import background_per_s, disturbed_s, quiet_gaps
 from dlfp_edge.prove.document import Against, CellResult, Status
-from dlfp_edge.prove.measures import Scored
+from dlfp_edge.prove.scored import Scored
 from dlfp_edge.prove.spec import Cell
-from dlfp_edge.prove.telling import telling
+from dlfp_edge.prove.telling import steps_of, telling
 
 _UNMATCHED = "no fixed setting was as smooth as the default, or kept its target, with the seeds to choose by"
 
@@ -50,18 +56,46 @@ def _scored(cell: Cell, experiment: Experiment, chosen: Mapping[str, Choice]) ->
     for record in experiment.records:
         if record.counts and not record.repeat:
             trials.setdefault(record.arm, {})[record.seed] = record
-    solo = next(arm.solo for arm in experiment.arms if arm.label == experiment.candidate)
+    own = next(arm for arm in experiment.arms if arm.label == experiment.candidate)
     workload = experiment.question.workload
     return Scored(
         candidate=experiment.candidate,
-        solo=solo,
+        solo=own.solo,
         trials=trials,
         paces={stream.name: stream.pace for stream in workload.streams if stream.pace is not None},
         ratios=ratios(experiment.arms, experiment.records, experiment.candidate),
         best=chosen[FIXED].best if FIXED in chosen else next(iter(cell.best_of), None),
         unmatched=FIXED in chosen and chosen[FIXED].best is None,
         peers=tuple(label for sweep, choice in chosen.items() if sweep != FIXED for label in choice.labels),
+        disturbed=_disturbed(experiment, trials),
+        quiet_target_s=_quiet_target_s(own, trials.get(own.solo, {})),
+        tighter={} if cell.tighter is None else _other_cell(experiment.folder.parent / cell.tighter, cell, own.slug),
     )
+
+
+def _other_cell(folder: Path, cell: Cell, slug: str) -> dict[int, TrialRecord]:
+    """The candidate's trials of another cell of this proof, by seed: those that are there and count."""
+    files = {seed: folder / TRIALS / f"{seed}-{slug}" / TRIAL for seed in cell.seeds.score}
+    records = {seed: TrialRecord.model_validate(read(file)) for seed, file in files.items() if file.exists()}
+    return {seed: record for seed, record in records.items() if record.counts}
+
+
+def _disturbed(experiment: Experiment, trials: Mapping[str, Mapping[int, TrialRecord]]) -> dict[str, dict[int, float]]:
+    """Background rates of each arm by seed, from when another program came."""
+    found: dict[str, dict[int, float]] = {}
+    for arm in experiment.arms:
+        for seed, record in trials.get(arm.label, {}).items():
+            if disturbed_s(record):
+                rate = background_per_s(record, steps_of(experiment.folder / TRIALS / f"{seed}-{arm.slug}"))
+                if rate is not None:
+                    found.setdefault(arm.label, {})[seed] = rate
+    return found
+
+
+def _quiet_target_s(own: Arm, alone: Mapping[int, TrialRecord]) -> float | None:
+    """What the candidate's gaps are aimed to stay below, by decodes alone before another program came."""
+    gaps = [gap_s for record in alone.values() for gap_s in quiet_gaps(record)]
+    return own.opener.expected_gap_s(Speed(median(gaps), math.inf)) if gaps else None
 
 
 def _status(bars: Sequence[BarResult], verdicts: Sequence[Verdict]) -> Status:

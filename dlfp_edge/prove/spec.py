@@ -51,8 +51,8 @@ class Cell(BaseModel):
     `best_of` and of each peer's, those that do best with the seeds to choose by.
 
     `model` is "embedded", the path of a GGUF file, "synth:SHAPE:QUANT" or "simulated". `why` says what the cell is
-    there for. A trial ends at `gaps` contended gaps, or after `cap_s`; within a budget of hours after less, but never
-    less than `least_s`.
+    there for, and `tighter` an earlier cell that differs in a tighter target alone. A trial ends at `gaps` contended
+    gaps, or after `cap_s`; within a budget of hours after less, but never less than `least_s`.
     """
 
     model_config = _STRICT
@@ -67,6 +67,7 @@ class Cell(BaseModel):
     slowdown: float | None = Field(default=None, gt=1, le=1e6)
     target_itl_ms: float | None = Field(default=None, gt=0)
     condition: str = "quiet"
+    tighter: str | None = None
     candidate: str = "auto"
     controls: list[str] = Field(default_factory=list)
     best_of: list[str] = Field(default_factory=list)
@@ -131,6 +132,11 @@ class Spec(BaseModel):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two cells are named '{name}': give each its own 'name'")
+        for at, cell in enumerate(self.cells):
+            if cell.tighter is not None and cell.tighter not in names[:at]:
+                raise ValueError(
+                    f"cell '{cell.name}': 'tighter' is '{cell.tighter}': name a cell that stands before it"
+                )
         return self
 
     def only(self, names: Sequence[str]) -> Spec:

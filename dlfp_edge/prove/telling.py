@@ -27,7 +27,7 @@ def telling(records: Sequence[TrialRecord], folder: Path, slug: str) -> list[str
     """Lines for people about an arm's trials: counters, the background's share of the time, its threads or its cap."""
     if not records:
         return []
-    trials = [list(_steps(folder / TRIALS / f"{record.seed}-{slug}")) for record in records]
+    trials = [list(steps_of(folder / TRIALS / f"{record.seed}-{slug}")) for record in records]
     seconds = sum(max(s["completed"] for s in steps) - min(s["submitted"] for s in steps) for steps in trials if steps)
     steps = [step for trial in trials for step in trial]
     return [*_counted(records), *_shares(steps, seconds), *_machine(records)]
@@ -75,7 +75,8 @@ def _machine(records: Sequence[TrialRecord]) -> Iterator[str]:
         yield f"the host took up to {max(stolen):.2f} CPUs in a trial"
 
 
-def _steps(folder: Path) -> Iterator[dict[str, Any]]:
+def steps_of(folder: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a trial's steps; none where the target told of none."""
     try:
         with open(folder / "steps.jsonl", encoding="utf-8") as lines:
             for line in lines:

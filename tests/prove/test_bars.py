@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from dlfp_edge.experiment.record import TrialRecord
 from dlfp_edge.experiment.verdict import verdict
 from dlfp_edge.prove.bars import judge, parse_bar
-from dlfp_edge.prove.measures import MEASURES, Scored
+from dlfp_edge.prove.disturbed import background_per_s
+from dlfp_edge.prove.measures import MEASURES
+from dlfp_edge.prove.scored import Scored
 from tests.experiment.trials import request, trial
 
 SEEDS = (1, 2, 3)
@@ -125,3 +127,78 @@ def test_a_bar_is_held_or_missed_as_its_value_says(multiples: list[float], bound
     judged = judge(parse_bar(f"p99_over_target <= {bound!r}"), found, [])
     assert judged.value is not None
     assert judged.state == ("held" if judged.value <= bound else "missed")
+
+
+def reader(gap_s: float, documents: int) -> list[Any]:
+    done = [request(f"ingest/0/{n}", [], task_class="background") for n in range(documents)]
+    return [request(gaps_s=[gap_s] * 1000), *done]
+
+
+def served(p99_s: float, documents: int, label: str) -> Scored:
+    mine, theirs = trials("auto", requests=reader(0.02, 18)), trials(label, requests=reader(p99_s, documents))
+    return scored(mine, theirs, peers=(label,), ratios={"auto": 1.0, label: 0.5})
+
+
+def test_documents_are_held_against_servers_that_are_as_smooth() -> None:
+    smooth = served(0.0208, 10, "llama-server -b 16")
+    assert value("documents_over_servers", smooth) == pytest.approx(1.8)
+    assert value("normalised_over_servers", smooth) == pytest.approx(0.9)
+    assert state("documents_over_servers >= 1.4", served(0.03, 100, "llama-server -b 16")) == "held"
+    assert state("documents_over_servers >= 1.4", served(0.02, 14, "llama-server -b 16")) == "missed"
+    assert state("documents_over_servers >= 1.4", scored(trials("auto"))) == "no data"
+
+
+def test_documents_are_held_against_pairs_that_are_not_smoother() -> None:
+    label = "llama-server-pair -t 1"
+    assert state("documents_over_pairs >= 1.8", served(0.019, 100, label)) == "held"
+    assert state("documents_over_pairs >= 1.8", served(0.03, 100, label)) == "missed"
+    assert state("documents_over_pairs >= 1.8", served(0.03, 0, label)) == "held"
+    assert state("documents_over_servers >= 1.4", served(0.02, 1, label)) == "no data"
+
+
+def test_the_worst_stream_counts_and_nobody_starves() -> None:
+    def streams(arm: str, second_s: float) -> list[TrialRecord]:
+        return trials(arm, requests=[request("a/0/0", ttft_s=0.1), request("b/0/0", ttft_s=second_s)])
+
+    slow = scored(streams("auto", 0.3), streams("solo", 0.2))
+    assert value("worst_stream_ttft_over_solo", slow) == pytest.approx(1.5)
+    assert value("starved", slow) == 0
+    assert value("starved", scored(streams("auto", 2.1), streams("solo", 0.2))) == len(SEEDS)
+
+
+def disturbed(arm: str, before_s: float, after_s: float) -> list[TrialRecord]:
+    """The program comes with the first of 200 slower gaps."""
+    gaps_s = [before_s] * 200 + [after_s] * 200
+    one = request(gaps_s=gaps_s, ttft_s=0.1, age_s=0.1 + sum(gaps_s))
+    return trials(arm, requests=[one], condition={"busy_s": 200 * after_s - after_s / 2})
+
+
+def test_gaps_beside_another_program_are_held_against_the_target_or_decodes_alone_there() -> None:
+    found = scored(disturbed("auto", 0.02, 0.06), disturbed("solo", 0.01, 0.04), quiet_target_s=0.03)
+    assert value("disturbed_p99_over_bound", found) == pytest.approx(1.5)
+    found = scored(disturbed("auto", 0.02, 0.06), disturbed("solo", 0.01, 0.04), quiet_target_s=0.06)
+    assert value("disturbed_p99_over_bound", found) == pytest.approx(1.0)
+    assert value("disturbed_p99_over_bound", scored(trials("auto"), trials("solo"), quiet_target_s=0.06)) is None
+
+
+def test_background_beside_another_program_counts_from_its_coming() -> None:
+    [record, *_] = disturbed("auto", 0.02, 0.05)
+    segment = {"task_class": "background", "kind": "prefill", "consumed": 100}
+    steps = [{"submitted": float(at), "completed": at + 1.0, "segments": [segment]} for at in range(20)]
+    assert background_per_s(record, steps) == pytest.approx(100.0)
+    found = scored(trials("auto"), best="b", disturbed={"auto": {1: 80.0, 2: 90.0}, "b": {1: 100.0, 2: 100.0}})
+    assert value("disturbed_background_over_best", found) == pytest.approx(0.85)
+
+
+def test_throttling_is_a_rate_above_that_of_the_foreground_alone() -> None:
+    def quota(arm: str, times: int) -> list[TrialRecord]:
+        return trials(arm, condition={"throttled": times, "throttled_in_s": 10.0})
+
+    assert value("throttled_per_s_over_solo", scored(quota("auto", 30), quota("solo", 10))) == pytest.approx(2.0)
+    assert value("throttled_per_s_over_solo", scored(trials("auto"), quota("solo", 10))) is None
+
+
+def test_a_looser_target_is_held_against_the_tighter_one_of_the_same_seed() -> None:
+    tighter = {record.seed: record for record in trials("auto", background=1000.0)}
+    assert value("background_over_tighter", scored(trials("auto", background=900.0), tighter=tighter)) == 0.9
+    assert value("background_over_tighter", scored(trials("auto", background=900.0))) is None

@@ -49,6 +49,25 @@ def test_a_trial_that_ends_early_meets_no_other_program() -> None:
     assert told == {}
 
 
+def test_throttling_is_counted_while_the_trial_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Throttled:
+        count = 5
+
+        def throttled(self) -> int:
+            return self.count
+
+    device, trial = Throttled(), HalfWay()
+    monkeypatch.setattr("dlfp_edge.prove.conditions.detect_device", lambda: device)
+    with CONDITIONS["quota"].around_trial(trial) as told:  # type: ignore[arg-type]
+        time.sleep(0.15)
+        device.count, trial.part = 7, 0.5
+        time.sleep(0.2)
+        device.count, trial.part = 10, 1.0
+        time.sleep(0.2)
+        device.count = 100
+    assert told["throttled"] == 3
+
+
 @needs_affinity
 def test_one_cpu_is_one_cpu_for_every_thread_and_given_back() -> None:
     usual = os.sched_getaffinity(0)

@@ -50,6 +50,7 @@ def test_only_some_cells() -> None:
         ('name = "x"\n' + CELL.replace("late_share <= 0.1", "late"), "write 'MEASURE <= NUMBER'"),
         ('name = "x"\n' + CELL.replace("late_share <= 0.1", "itl within 5% of peers"), "unknown metric 'itl'"),
         ('name = "x"\n' + CELL.replace('controls = ["shared/fcfs"]\n', ""), "there is nothing to compare with"),
+        (f'name = "x"\n{CELL}tighter = "b"\n', "name a cell that stands before it"),
         ("name = ", "not valid TOML"),
     ],
 )
