@@ -42,6 +42,10 @@ CPUs, for no shorter P99 and a third of the background's throughput. An absolute
 UNSEEN_USUAL, UNSEEN_SLOW = 1.1, 1.25
 """The same of steps that have not been seen there yet, at least; a probe is short."""
 
+CLOSE = 1.55
+"""Times the fastest count's time alone, up to which a count is nearly as fast: two CPUs decode 1.3 to 1.45 times as
+fast as one."""
+
 BESIDE_AGE_S = 60.0
 """How long it holds what gaps beside the background were. A count that was given up is then tried for a few gaps."""
 
@@ -81,8 +85,9 @@ class DecodeTimes:
     def __init__(
         self, capabilities: Capabilities, *, absolute: bool = False, leeway: float = 1.0, spare: int = 0
     ) -> None:
-        """`absolute`: targets are no multiples of the time alone, so that slow gaps are to keep them. A count is given
-        up for a larger one at `leeway` times the target. `spare` CPUs are left to the background by decodes beside it.
+        """`absolute`: targets are no multiples of the time alone, so that slow gaps are to keep them. A count nearly as
+        fast as any is given up at `leeway` times the target. `spare` CPUs are left to the background by decodes beside
+        it.
         """
         probed = capabilities.decode_s_by_threads
         self._absolute, self._leeway = absolute, leeway
@@ -175,9 +180,11 @@ class DecodeTimes:
         """
         if target_s is None:
             return self._default
+        best_s = self.alone_s(decoders) or 0.0
         for threads in self._counts_beside:
             time_s = self.beside_s(decoders, threads, now, slow=self._absolute)
-            if time_s and time_s <= self._leeway * target_s:
+            close = (self.alone_s(decoders, threads) or inf) <= CLOSE * best_s
+            if time_s and time_s <= target_s * (self._leeway if close else 1.0):
                 return threads
         return self._fastest_of(self._counts_beside, decoders)
 

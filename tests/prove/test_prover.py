@@ -165,7 +165,13 @@ def test_what_means_nothing_on_virtual_time_is_skipped(tmp_path: Path) -> None:
 
 def test_without_priority_is_without_priority(tmp_path: Path) -> None:
     bars = ["p99_over_solo <= 1.6"]
-    proof = proved([cell("with", bars=bars), cell("without", bars=bars, condition="no-priority")], tmp_path)
+    proof = proved(
+        [
+            cell("with", bars=bars, candidate="lanes/static"),
+            cell("without", bars=bars, candidate="lanes/static", condition="no-priority"),
+        ],
+        tmp_path,
+    )
     assert [result.status for result in proof.cells] == ["held", "lost"]
 
 
