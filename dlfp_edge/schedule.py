@@ -173,7 +173,7 @@ def _decode(step: Plan, decodes: list[Work], room: int, limits: Limits, *, share
 
 
 def _prefill(step: Plan, works: list[Work], room: int, min_chunk: int, *, within: int = 0) -> int:
-    """Fill `room` with prefill, the oldest task first; returns what is left of it.
+    """Fill `room` with prefill, in the order of `works`; returns what is left of it.
 
     Where there is room for a chunk, the rest of a prompt that cannot be cut into two legal ones runs in one piece
     although it takes more, if the step stays `within` so many tokens.

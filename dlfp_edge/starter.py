@@ -47,6 +47,10 @@ pauses of half a gap on two CPUs it had no more than on the one that was left to
 FLOOR_PAUSE = 0.2
 """Times its own, how long a decode waits where the background is owed its floor and fewer threads cannot give it."""
 
+PROMPT_STRETCH = 4.0
+"""Times what it takes alone, when a reader's prompt is due. By these times a short prompt goes before a long one that
+came a little earlier, and everybody's time comes."""
+
 EMBEDDED_TOKENS = 64
 """Tokens of a step whose hidden states are asked for: each also takes the memory of a row of logits."""
 
@@ -214,8 +218,8 @@ class Starter:
         ready = [running for running in ready if running not in lane.suspects]
         if self._state.settings.single_class:
             return [running for running in ready if running.foreground or not self._state.held]
-        ready.sort(key=lambda running: not running.foreground)
-        return ready
+        prefill_s = lane.cost.prefill_s or 0.0
+        return sorted(ready, key=lambda running: (not running.foreground, _due_at(running, prefill_s)))
 
     def _works(self, lane: LaneState, runnable: list[Running], now: float) -> list[Work]:
         """The tasks as the planner sees them. Of texts to embed no more than what has its outputs in one step."""
@@ -409,6 +413,13 @@ class Starter:
                     theirs.alone = False
         lane.in_flight.append(flight)
         lane.last_flight = flight
+
+
+def _due_at(running: Running, prefill_s: float) -> float:
+    """When a reader's first token is due: later after a long prompt than after a short one. Others stay in order."""
+    if not running.foreground or running.prompt_planned:
+        return 0.0
+    return running.task.arrived + PROMPT_STRETCH * prefill_s * len(running.task.spec.prompt)
 
 
 def _can_run(running: Running) -> bool:

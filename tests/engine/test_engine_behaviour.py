@@ -664,3 +664,26 @@ def test_a_large_task_is_overtaken_for_a_while_only() -> None:
     assert queues.take(Class.FOREGROUND, AGE_LIMIT_S + 1, _unless(large)) is None
     assert queues.take(Class.FOREGROUND, AGE_LIMIT_S + 1, lambda task: True) == (large, True)
     engine.close()
+
+
+def test_a_short_prompt_does_not_wait_for_a_long_one_of_another_reader() -> None:
+    engine = engine_on("batched")
+    reading = engine.submit(spec(20, max_tokens=400))
+    long = engine.submit(spec(2000, max_tokens=4), arrived=0.0)
+    short: list[Task] = []
+    engine.call_at(0.3, lambda: short.append(engine.submit(spec(64, max_tokens=4))))
+    engine.run_until(lambda: bool(short) and short[0].done and long.done and reading.done)
+    engine.close()
+    assert short[0].record.token_times[0] < long.record.token_times[0]
+    assert short[0].record.token_times[0] - 0.3 < 2.0
+
+
+def test_short_prompts_do_not_keep_a_long_one_out_for_ever() -> None:
+    engine = engine_on("batched", foreground_sequences=8)
+    long = engine.submit(spec(1500, max_tokens=4))
+    for n in range(200):
+        engine.call_at(0.1 * n, lambda: engine.submit(spec(48, max_tokens=1)) and None)
+    engine.run_until(lambda: long.done)
+    at = long.record.token_times[0]
+    engine.close()
+    assert at < 20.0, "while short ones still came"
