@@ -103,6 +103,7 @@ class Committer:
                 return Update(lane.controller.state, changed=False, reason="beside a copy of KV cells")
             times = self._state.decode_times
             times.observe_beside(flight.threads, flight.decoders, flight.cells_read, step_s, result.completed)
+            self._state.targets.check_reached(flight.decoders, result.completed)
             observation = Observation(step_s, None, flight.target_s, beside.threads, beside.threads)
             return self._state.lanes.background.controller.observe(observation)
         if not (flight.protected and flight.budget is not None):

@@ -188,6 +188,15 @@ class DecodeTimes:
                 return threads
         return self._fastest_of(self._counts_beside, decoders)
 
+    def least_slowdown(self, decoders: int, now: float) -> float | None:
+        """The least usual gap beside background work as a multiple of that alone; None before enough were seen."""
+        threads = self._fastest_of(self._counts_beside, decoders)
+        seen, alone_s = self._beside.get((threads, decoders)), self.alone_s(decoders)
+        beside_s = self.beside_s(decoders, threads, now)
+        if seen is None or len(seen.stretches) < MOST_BESIDE or not alone_s or beside_s is None:
+            return None
+        return beside_s / alone_s
+
     def beside_s(self, decoders: int, threads: int, now: float, *, slow: bool = False) -> float | None:
         """A usual or a slow gap of this many decoders on `threads` beside background work; None if unknown."""
         alone_s = self.alone_s(decoders, threads)

@@ -20,6 +20,7 @@ class Targets:
         self._absolute_s = settings.target_itl_s
         self._slowdown = settings.slowdown or SLOWDOWN[placement]
         self._sharing = settings.slowdown or SLOWDOWN[Placement.SHARED]
+        self._asked = settings.slowdown
         self._say = say
         self._told = False
 
@@ -27,6 +28,16 @@ class Targets:
         """Whether this many decoders could meet the target with nothing beside them."""
         alone_s, target_s = self._times.alone_s(decoders), self.target(decoders)
         return alone_s is None or target_s is None or alone_s <= target_s
+
+    def check_reached(self, decoders: int, now: float) -> None:
+        """Say once that a slowdown that was asked for is not reached in lanes, by what is left to do there."""
+        least = None if self._told or self._asked is None else self._times.least_slowdown(decoders, now)
+        if least is not None and self._asked is not None and least > self._asked:
+            self._told = True
+            self._say(
+                f"a slowdown of {self._asked:g} is infeasible: beside background work decodes take {least:.2f} times "
+                "as long as alone here at best; background goes on as gently as it can"
+            )
 
     def target(self, decoders: int, *, sharing: bool = False) -> float | None:
         """Seconds; None while nothing has been measured and no absolute target was given.

@@ -687,3 +687,15 @@ def test_short_prompts_do_not_keep_a_long_one_out_for_ever() -> None:
     at = long.record.token_times[0]
     engine.close()
     assert at < 20.0, "while short ones still came"
+
+
+@pytest.mark.parametrize(("slowdown", "said"), [(1.01, True), (3.0, False)])
+def test_a_slowdown_that_cannot_be_reached_is_said_once(slowdown: float, said: bool) -> None:
+    engine = engine_on("lanes", slowdown=slowdown)
+    reader = engine.submit(spec(20, max_tokens=600))
+    engine.submit(spec(9_000, Class.BACKGROUND, max_tokens=4))
+    engine.run_until(lambda: reader.done)
+    engine.close()
+    told = [message for message in engine.messages if "infeasible" in message]
+    assert len(told) == said, engine.messages
+    assert all(message.startswith("a slowdown of 1.01 is infeasible: beside background work") for message in told)
