@@ -143,7 +143,7 @@ def _size(tokens: int) -> int:
 
 
 def _learned(mean: float | None, expected: float, new: float) -> float:
-    """The mean after a sample. The first of its kind is taken as it is, if not for a stall beside what was `expected`."""
+    """The mean after a sample. The first of its kind is taken as it is, but for a stall against what was `expected`."""
     if mean is None:
         return min(new, expected * MOST_CHANGE) if expected > 0 else new
     new = max(mean / MOST_CHANGE, min(new, mean * MOST_CHANGE))

@@ -1,4 +1,4 @@
-"""What steps are predicted to take: quick to follow a change, slow to believe a stall, and a cap that does not spiral."""
+"""What steps are predicted to take: quick to follow a change, slow to believe a stall, no cap that spirals."""
 
 from __future__ import annotations
 
