@@ -267,7 +267,7 @@ class Starter:
         fits, unsplit = None, 0
         if decoders and target_s is not None and not self._state.yields(lane):
             decode_s = self._decode_s(lane, decoders)
-            fits = lane.cost.fits(decode_s, target_s, min(beside, most))
+            fits = lane.cost.fits(decode_s, self._in_time_s(lane, target_s, now), min(beside, most))
             prompt = next((work.remaining for work in works if work.foreground and not work.decode), 0)
             unsplit = split.unsplit(lane.cost, decode_s, target_s, prompt, self._state.caps.min_chunk, most)
         start = next((work.position for work in works if not work.decode), 0)
@@ -275,6 +275,11 @@ class Starter:
         budget = lane.controller.budget(view, now)
         self._state.counters.resets = sum(state.controller.resets for state in self._state.lanes.all)
         return budget
+
+    def _in_time_s(self, lane: LaneState, target_s: float, now: float) -> float:
+        """The target, or what is left until the first paced stream would be late."""
+        deadlines = (r.playout.deadline() for r in lane.running if r.foreground and r.decoding and not r.ended)
+        return min([target_s, *(deadline - now for deadline in deadlines if deadline is not None)])
 
     def _decode_s(self, lane: LaneState, decoders: int) -> float:
         """What so many foreground decodes take alone, as far as that is known."""

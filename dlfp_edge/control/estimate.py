@@ -103,16 +103,16 @@ class Cost:
         """
         if prefills == 0:
             if decodes:
-                self._decode[decodes] = _mix(self._decode.get(decodes), service_s)
+                self._decode[decodes] = _learned(self._decode.get(decodes), self.decode_s(decodes), service_s)
             return
         base_s = self.decode_s(decodes) if decode_s is None else decode_s
         if decode_s is not None and self._prefill_s is not None:
             self._note_ratio(service_s / (base_s + prefills * self.rate(prefills)))
         rate_s = max(service_s - base_s, 0.1 * service_s) / prefills
         size = _size(prefills)
-        self._rates[size] = _mix(self._rates.get(size), rate_s)
+        self._rates[size] = _learned(self._rates.get(size), self.rate(prefills), rate_s)
         if prefills >= EFFICIENT_TOKENS or self._prefill_s is None:
-            self._prefill_s = _mix(self._prefill_s, rate_s)
+            self._prefill_s = _learned(self._prefill_s, 0.0, rate_s)
 
     def rate(self, prefills: int) -> float:
         """Seconds per prefill token of a step with so many; 0 before anything was measured."""
@@ -123,7 +123,7 @@ class Cost:
         return float(np.interp(math.log2(prefills), [size + 0.5 for size in sizes], rates))
 
     def _note_ratio(self, ratio: float) -> None:
-        self._ratios.append(ratio)
+        self._ratios.append(min(ratio, MOST_CHANGE))  # among few ratios one stall is the slowest 1.5%
         newest = median(islice(reversed(self._ratios), SHIFTED))
         if not 1 / SHIFT <= newest <= SHIFT and len(self._ratios) >= FIRST_RATIOS + SHIFTED:
             self._forget_ratios()
@@ -142,8 +142,9 @@ def _size(tokens: int) -> int:
     return tokens.bit_length() - 1
 
 
-def _mix(old: float | None, new: float) -> float:
-    if old is None:
-        return new
-    new = max(old / MOST_CHANGE, min(new, old * MOST_CHANGE))
-    return (1 - FORGETTING) * old + FORGETTING * new
+def _learned(mean: float | None, expected: float, new: float) -> float:
+    """The mean after a sample. The first of its kind is taken as it is, but for a stall against what was `expected`."""
+    if mean is None:
+        return min(new, expected * MOST_CHANGE) if expected > 0 else new
+    new = max(mean / MOST_CHANGE, min(new, mean * MOST_CHANGE))
+    return (1 - FORGETTING) * mean + FORGETTING * new

@@ -9,8 +9,6 @@ That is the case the paper lost: it cut one stall of a second into sixteen of 28
 
 from __future__ import annotations
 
-import math
-
 from dlfp_edge.control.estimate import Cost
 
 LONGEST_STALL_S = 1.0
@@ -27,4 +25,11 @@ def unsplit(cost: Cost, decode_s: float, target_s: float, prompt: int, least: in
     sizes = [1 << power for power in range(least.bit_length(), most.bit_length())]
     pieces = [least, *(size for size in sizes if size < min(prompt, most)), min(prompt, most)]
     bearable = [size for size in pieces if size * cost.rate(size) <= LONGEST_STALL_S] or [least]
-    return min(bearable, key=lambda size: (math.ceil(prompt / size) * (decode_s + size * cost.rate(size)), size))
+    return min(bearable, key=lambda size: (_late_s(cost, decode_s, target_s, prompt, size), size))
+
+
+def _late_s(cost: Cost, decode_s: float, target_s: float, prompt: int, size: int) -> float:
+    """The summed length of the gaps above the target, of whole pieces and the rest of the prompt."""
+    whole, rest = divmod(prompt, size)
+    whole_s, rest_s = (decode_s + tokens * cost.rate(tokens) for tokens in (size, rest))
+    return whole * whole_s * (whole_s > target_s) + rest_s * (rest > 0 and rest_s > target_s)

@@ -185,3 +185,28 @@ def test_slow_decodes_are_no_faster_than_usual_ones() -> None:
     decodes = DecodeTimes(capabilities({1: 0.010}, stretch={(1, 1): 1.7}))
     assert decodes.beside_s(1, 1, 0.0) == pytest.approx(0.017)
     assert decodes.beside_s(1, 1, 0.0, slow=True) == pytest.approx(0.017)
+
+
+def test_a_target_nobody_asked_for_has_leeway_before_a_thread_more_is_taken() -> None:
+    times = {1: 0.0185, 2: 0.010}
+    assert DecodeTimes(capabilities(times)).beside(1, TARGET_S, 0.0) == 2
+    assert DecodeTimes(capabilities(times), leeway=1.25).beside(1, TARGET_S, 0.0) == 1
+    assert DecodeTimes(capabilities(times), leeway=1.25).beside(1, TARGET_S / 1.25, 0.0) == 2
+
+
+def test_spare_cpus_are_left_by_decodes_beside_the_background_only() -> None:
+    decodes = DecodeTimes(capabilities({1: 0.030, 2: 0.010}), spare=1)
+    assert decodes.beside(1, TARGET_S, 0.0) == 1, "though it misses the target"
+    assert decodes.fastest(1) == 2
+    assert DecodeTimes(capabilities({2: 0.010}), spare=1).beside(1, TARGET_S, 0.0) == 2, "there is no smaller count"
+
+
+def test_slow_gaps_keep_an_absolute_target_and_usual_ones_a_relative_one() -> None:
+    chosen = {}
+    for absolute in (False, True):
+        decodes = DecodeTimes(capabilities({1: 0.014, 2: 0.010}), absolute=absolute)
+        decodes.observe(1, 1, 0, 0.014, 0.0)
+        for step in range(40):
+            decodes.observe_beside(1, 1, 0, 0.020 if step % 8 == 0 else 0.015, 0.0)
+        chosen[absolute] = decodes.beside(1, TARGET_S, 1.0)
+    assert chosen == {False: 1, True: 2}
