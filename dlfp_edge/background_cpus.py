@@ -49,10 +49,11 @@ class BackgroundCpus:
         if kept_off == self._kept_off:
             return
         self._kept_off, before = kept_off, self._cores
-        self._cores, self.threads = None, max(1, self._most - self._decode_threads) if apart else self._most
+        left = self._most - self._decode_threads if apart else self._most
+        self._cores, self.threads = None, left or self._most
         if watching and self._topology is not None:
             self._cores = background_cores(self._topology, self._decode_threads, apart=apart)
         if self._cores is not None:
-            self.threads = len(self._cores)
+            self.threads = min(self.threads, len(self._cores))  # a quota can allow fewer than there are
         if self._cores != before:
             self._state.lanes.background.lane.pin(self._cores)

@@ -1,6 +1,6 @@
 """The settings people can name, `placement/name`: which law each runs, what else it switches off, and where it is from.
 
-A row compares with the next ones because all share one engine: what a name does not change stays as in the default.
+A row compares with the next ones because all share one engine: what a name does not change stays as in the law it runs.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class DecodeTimes:
         decode takes 1.1 times as long, since it waits for memory, and two or three that compute twice.
         """
         if target_s is None:
-            return self._default
+            return min(self._default, self._counts_beside[-1])
         best_s = self.alone_s(decoders) or 0.0
         for threads in self._counts_beside:
             time_s = self.beside_s(decoders, threads, now, slow=self._absolute)

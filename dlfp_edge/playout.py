@@ -113,6 +113,10 @@ class Playout:
             return None
         return self._slot + self._interval_s - (0.0 if self._contended else AHEAD_S)
 
+    def late_at(self) -> float | None:
+        """When the token not yet computed is late; None as for `deadline`."""
+        return None if not self._asked_s or self._slot is None else self._slot + self._interval_s
+
     def _append(self, available: float) -> None:
         due = available if self._slot is None else self._slot + self._interval_s
         self._slot = max(available, due)

@@ -148,7 +148,7 @@ class Release:
     def flush(self, now: float) -> None:
         """Once there is no thread: show everything, in order."""
         while (first := self._first()) is not None and first.at < inf:
-            self._tell(self._take(first, max(now, first.at)))
+            self._tell(self._take(first, now))
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 

@@ -104,7 +104,7 @@ class Starter:
         budget = self._budget(lane, works, decoders, cells_read, target_s, now)
         own = not self._state.shared and not self._state.yields(lane)
         beside = own and self._background_works()
-        owed = own and self._state.floor.owed(now, waiting=beside)
+        owed = own and self._state.floor.owed(now, waiting=self._background_waits())
         # Half a chunk, where the time that it does not take is to be the background's.
         limits = self._limits(lane, runnable, budget // 2 if owed and budget is not None else budget, now)
         step_plan = plan(works, limits)
@@ -267,19 +267,21 @@ class Starter:
         fits, unsplit = None, 0
         if decoders and target_s is not None and not self._state.yields(lane):
             decode_s = self._decode_s(lane, decoders)
-            fits = lane.cost.fits(decode_s, self._in_time_s(lane, target_s, now), min(beside, most))
+            within_s = self._in_time_s(lane, decode_s, target_s, now)
+            fits = lane.cost.fits(decode_s, within_s, min(beside, most))
             prompt = next((work.remaining for work in works if work.foreground and not work.decode), 0)
-            unsplit = split.unsplit(lane.cost, decode_s, target_s, prompt, self._state.caps.min_chunk, most)
+            unsplit = split.unsplit(lane.cost, decode_s, within_s, prompt, self._state.caps.min_chunk, most)
         start = next((work.position for work in works if not work.decode), 0)
         view = View(decoders, beside, prompts, target_s, most, self._state.caps.tile, fits, cells, start, unsplit)
         budget = lane.controller.budget(view, now)
         self._state.counters.resets = sum(state.controller.resets for state in self._state.lanes.all)
         return budget
 
-    def _in_time_s(self, lane: LaneState, target_s: float, now: float) -> float:
-        """The target, or what is left until the first paced stream would be late."""
-        deadlines = (r.playout.deadline() for r in lane.running if r.foreground and r.decoding and not r.ended)
-        return min([target_s, *(deadline - now for deadline in deadlines if deadline is not None)])
+    def _in_time_s(self, lane: LaneState, decode_s: float, target_s: float, now: float) -> float:
+        """The target, or what is left until the first paced stream is late that a decode alone would not make late."""
+        late = (r.playout.late_at() for r in lane.running if r.foreground and r.decoding and not r.ended)
+        left_s = (at - now for at in late if at is not None)
+        return min([target_s, *(left for left in left_s if left >= decode_s)])
 
     def _decode_s(self, lane: LaneState, decoders: int) -> float:
         """What so many foreground decodes take alone, as far as that is known."""
@@ -356,8 +358,8 @@ class Starter:
         if slow_s is None:
             return 0.0
         room_s = longest_s - slow_s
+        self._cpus.spaced = room_s >= (WORTH_SPACING * slow_s if threads < most else 0.0)
         if threads < most:
-            self._cpus.spaced = room_s >= WORTH_SPACING * slow_s
             return room_s if self._cpus.spaced else 0.0
         step_plan.floor = owed and room_s < FLOOR_PAUSE * slow_s
         if not step_plan.floor:
@@ -371,8 +373,13 @@ class Starter:
 
     def _background_works(self) -> bool:
         """Whether the background's lane runs a step, or is about to start one."""
+        held = self._state.held or self._state.solo.active
+        return bool(self._state.lanes.background.in_flight) or (not held and self._background_waits())
+
+    def _background_waits(self) -> bool:
+        """Whether there is background work that nobody asked to hold."""
         lane = self._state.lanes.background
-        return bool(lane.in_flight) or (not self._lane_is_held(lane) and bool(self._runnable(lane)))
+        return not self._state.held and (bool(lane.in_flight) or bool(self._runnable(lane)))
 
     def _background_threads(self, budget: int | None) -> int:
         """The share, less one thread for every three backstops in 10 s; all of them when nobody is watching."""
@@ -392,7 +399,10 @@ class Starter:
         if flight.target_s is None or flight.note == "floor" or not self._state.targets.feasible(flight.decoders):
             return None
         if self._state.shared:
-            return SHARED_BOUND * flight.target_s if flight.protected else None
+            if not flight.protected:
+                return None
+            # A piece that had better not be split is planned to take longer than the target.
+            return max(SHARED_BOUND * flight.target_s, lane.cost.margin * flight.predicted_s)
         if flight.decodes < len(flight.parts) or not self._state.lanes.background.in_flight:
             return None
         deadlines = [running.playout.deadline() for running, _, _ in flight.parts]

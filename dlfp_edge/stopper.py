@@ -83,7 +83,8 @@ class Stopper:
         """Stop the background's step where a foreground step needs its CPUs and priority would not give them to it."""
         if any(flight.exclusive for flight in self._state.lanes.foreground.in_flight):
             for flight in self._state.lanes.background.in_flight:
-                self._interrupt(self._state.lanes.background, flight, now)
+                if self._interrupt(self._state.lanes.background, flight, now):
+                    self._state.size.interrupted(now)
 
     def regain(self, now: float) -> None:
         """Give the background every CPU again soon after the last reader has gone."""
@@ -149,7 +150,8 @@ class Stopper:
             return self._bound()
         if lane.not_before is not None:
             return lane.not_before
-        decoding = (running for running in lane.running if running.decoding and not running.ended)
+        able = (running for running in lane.running if running.active and running.planned < running.reserved)
+        decoding = (running for running in able if running.decoding and not running.ended)
         deadlines = [deadline for running in decoding if (deadline := running.playout.deadline()) is not None]
         return max(now, min(deadlines) - self._state.reserve_low_s()) if deadlines else None
 

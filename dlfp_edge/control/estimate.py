@@ -107,7 +107,7 @@ class Cost:
             return
         base_s = self.decode_s(decodes) if decode_s is None else decode_s
         if decode_s is not None and self._prefill_s is not None:
-            self._note_ratio(service_s / (base_s + prefills * self.rate(prefills)))
+            self._note_ratio(service_s, base_s + prefills * self.rate(prefills))
         rate_s = max(service_s - base_s, 0.1 * service_s) / prefills
         size = _size(prefills)
         self._rates[size] = _learned(self._rates.get(size), self.rate(prefills), rate_s)
@@ -122,8 +122,10 @@ class Cost:
         rates = [self._rates[size] for size in sizes]
         return float(np.interp(math.log2(prefills), [size + 0.5 for size in sizes], rates))
 
-    def _note_ratio(self, ratio: float) -> None:
-        self._ratios.append(min(ratio, MOST_CHANGE))  # among few ratios one stall is the slowest 1.5%
+    def _note_ratio(self, took_s: float, predicted_s: float) -> None:
+        if predicted_s <= 0:
+            return  # a clock too coarse
+        self._ratios.append(min(took_s / predicted_s, MOST_CHANGE))  # among few ratios one stall is the slowest 1.5%
         newest = median(islice(reversed(self._ratios), SHIFTED))
         if not 1 / SHIFT <= newest <= SHIFT and len(self._ratios) >= FIRST_RATIOS + SHIFTED:
             self._forget_ratios()
@@ -144,7 +146,7 @@ def _size(tokens: int) -> int:
 
 def _learned(mean: float | None, expected: float, new: float) -> float:
     """The mean after a sample. The first of its kind is taken as it is, but for a stall against what was `expected`."""
-    if mean is None:
+    if not mean:
         return min(new, expected * MOST_CHANGE) if expected > 0 else new
     new = max(mean / MOST_CHANGE, min(new, mean * MOST_CHANGE))
     return (1 - FORGETTING) * mean + FORGETTING * new

@@ -39,7 +39,7 @@ class Share:
         self.steered = True
         self._target_s, self._min = T, s_min
         self._share: float | None = None
-        self._most = 1.0
+        self._most = self._ceiling = 1.0
         self._gaps: deque[float] = deque(maxlen=WINDOW)
         self._windows = 0
         self._seen: dict[int, tuple[float, int]] = {}
@@ -50,8 +50,9 @@ class Share:
 
     def budget(self, view: View, now: float) -> int | None:
         self._most = float(view.most)
-        self._share = self._most if self._share is None else clamp(self._share, self._min, self._most)
-        return max(1, round(self._share))
+        self._ceiling = max(self._ceiling, self._most)
+        self._share = max(self._most if self._share is None else self._share, self._min)
+        return max(1, round(min(self._share, self._most)))  # there may be more again soon
 
     def observe(self, observation: Observation) -> Update:
         target_s = self._target_s if self._target_s is not None else observation.target_s
@@ -76,7 +77,7 @@ class Share:
             if more > threads and gap_s > HELPS * self._gap_at(more, gap_s / HELPS):
                 return float(more)
         ratio = clamp(target_s / gap_s, 1 / RATIO_LIMIT, RATIO_LIMIT)
-        wanted = clamp(self._share * ratio, self._min, self._most)
+        wanted = clamp(self._share * ratio, self._min, self._ceiling)
         if round(wanted) < threads and self._gap_at(round(wanted), 0.0) > HELPS * gap_s:
             return float(threads)
         return wanted

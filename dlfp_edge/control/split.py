@@ -20,7 +20,7 @@ def unsplit(cost: Cost, decode_s: float, target_s: float, prompt: int, least: in
 
     0 says to split it as usual. `least` is the shortest piece there can be, `most` the longest.
     """
-    if prompt <= 0 or decode_s + least * cost.rate(least) <= target_s:
+    if prompt <= 0 or cost.margin * (decode_s + least * cost.rate(least)) <= target_s:
         return 0
     sizes = [1 << power for power in range(least.bit_length(), most.bit_length())]
     pieces = [least, *(size for size in sizes if size < min(prompt, most)), min(prompt, most)]

@@ -142,6 +142,8 @@ class Spec(BaseModel):
     def only(self, names: Sequence[str]) -> Spec:
         """The proof with the cells named. Raises UsageError for one that is not there."""
         known = [cell.name for cell in self.cells]
+        if not names:
+            raise UsageError(f"--cells: name at least one of {', '.join(known)}")
         for name in names:
             if name not in known:
                 raise UsageError(f"--cells: no cell '{name}': {hint(name, known, 'cells are')}")

@@ -24,7 +24,7 @@ def test_compare(cli: Cli, tmp_path: Path) -> None:
     assert result.complete
     assert result.simulated
     assert result.candidate == "auto"
-    assert result.trials == {"complete": 10 + 5 + 1}
+    assert result.trials == {"complete": 10 + 5 + 2}
     assert {verdict.outcome for verdict in result.verdicts} == {"reconnaissance"}
     assert result.harness is not None
     assert result.harness["matching"] < 0.7 < result.harness["nonmatching"]

@@ -41,7 +41,7 @@ def assert_one_line_at_the_end(said: Said, *words: str) -> None:
         (["run", "--controller", "fixed:many"], ["fixed:many"]),
         (["run", "--placement", "lanes", "--controller", "fixed:8"], ["shared"]),
         (["run", "--preset", "egde"], ["egde", "edge"]),
-        (["run", "--set", "c_mim=3", "--placement", "shared"], ["c_mim", "c_min"]),
+        (["run", "--set", "c_mim=3", "--setting", "shared/dlfp"], ["c_mim", "c_min"]),
         (["run", "--set", "c_min"], ["NAME=VALUE"]),
         (["run", "--set", "c_min=low"], ["c_min", "low"]),
         (["run", "--target-itl", "-80ms"], ["--target-itl", "-80ms"]),
