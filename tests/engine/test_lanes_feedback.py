@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dlfp_edge.controls import with_control
@@ -165,7 +165,7 @@ def changes(counts: list[int]) -> int:
 
 
 @pytest.mark.parametrize("setting", ["lanes/dlfp", "lanes/affinity"])
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True, phases=(Phase.generate,))
 @given(
     bandwidth=st.floats(0.0, 1.5),
     base_parallel=st.floats(0.0, 0.95),
