@@ -29,7 +29,8 @@ def unsplit(cost: Cost, decode_s: float, target_s: float, prompt: int, least: in
 
 
 def _late_s(cost: Cost, decode_s: float, target_s: float, prompt: int, size: int) -> float:
-    """The summed length of the gaps above the target, of whole pieces and the rest of the prompt."""
+    """The summed length of the gaps above the target where steps are slow, of whole pieces and the rest."""
     whole, rest = divmod(prompt, size)
     whole_s, rest_s = (decode_s + tokens * cost.rate(tokens) for tokens in (size, rest))
-    return whole * whole_s * (whole_s > target_s) + rest_s * (rest > 0 and rest_s > target_s)
+    bound_s = target_s / cost.margin
+    return whole * whole_s * (whole_s > bound_s) + rest_s * (rest > 0 and rest_s > bound_s)

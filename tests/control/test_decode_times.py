@@ -188,10 +188,11 @@ def test_slow_decodes_are_no_faster_than_usual_ones() -> None:
 
 
 def test_a_target_nobody_asked_for_has_leeway_before_a_thread_more_is_taken() -> None:
-    times = {1: 0.0185, 2: 0.010}
-    assert DecodeTimes(capabilities(times)).beside(1, TARGET_S, 0.0) == 2
-    assert DecodeTimes(capabilities(times), leeway=1.25).beside(1, TARGET_S, 0.0) == 1
-    assert DecodeTimes(capabilities(times), leeway=1.25).beside(1, TARGET_S / 1.25, 0.0) == 2
+    close, far = (capabilities({1: alone_s, 2: 0.010}, stretch={(1, 1): 1.3}) for alone_s in (0.015, 0.016))
+    assert DecodeTimes(close).beside(1, TARGET_S, 0.0) == 2
+    assert DecodeTimes(close, leeway=1.25).beside(1, TARGET_S, 0.0) == 1
+    assert DecodeTimes(close, leeway=1.25).beside(1, TARGET_S / 1.25, 0.0) == 2
+    assert DecodeTimes(far, leeway=1.25).beside(1, TARGET_S, 0.0) == 2, "it does not decode nearly as fast alone"
 
 
 def test_spare_cpus_are_left_by_decodes_beside_the_background_only() -> None:

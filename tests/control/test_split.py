@@ -19,10 +19,10 @@ def lane(token_s: float, small_s: float = 0.0) -> Cost:
 
 
 def late_s(cost: Cost, decode_s: float, target_s: float, prompt: int, piece: int) -> float:
-    """The summed length of the gaps above the target where the prompt is read in pieces of that size."""
+    """The summed length of the gaps, of those that can be above the target, in pieces of that size."""
     whole, rest = divmod(prompt, piece)
     gaps = [decode_s + size * cost.rate(size) for size in [piece] * whole + [rest] * bool(rest)]
-    return sum(gap_s for gap_s in gaps if gap_s > target_s)
+    return sum(gap_s for gap_s in gaps if cost.margin * gap_s > target_s)
 
 
 CASES = {
@@ -43,7 +43,7 @@ def test_no_piece_would_lose_less(
 ) -> None:
     cost, target_s = lane(token_s, small_s), slowdown * decode_s
     piece = unsplit(cost, decode_s, target_s, prompt, least, most)
-    if decode_s + least * cost.rate(least) <= target_s:
+    if cost.margin * (decode_s + least * cost.rate(least)) <= target_s:
         assert piece == 0
         return
     assert min(least, prompt) <= piece <= most
