@@ -63,17 +63,18 @@ class StepSize:
         return max(self._caps.tile, min(tokens, self._caps.largest_step))
 
     def _work_s(self, now: float) -> float:
-        if not self._shared and self._last is None:
-            return LANE_STEP_S
-        if not self._shared:  # priority does nothing, so that prompts of the foreground stop its steps
-            return min(
-                LANE_STEP_S, LANE_STEP_SHARE * max(self._interval_s or FIRST_INTERVAL_S, now - (self._last or now))
-            )
+        if not self._shared:  # stopped by the foreground's prompts only where priority does nothing
+            return LANE_STEP_S if self._last is None else min(LANE_STEP_S, LANE_STEP_SHARE * self._between_s(now))
         if self._caps.interruptible is Interruptible.NO:
             return RIGID_STEP_S
         if self._last is None:
             self._last = now
-        return min(LOSS_S, LOSS_SHARE * max(self._interval_s or FIRST_INTERVAL_S, now - self._last))
+        return min(LOSS_S, LOSS_SHARE * self._between_s(now))
+
+    def _between_s(self, now: float) -> float:
+        """The time between interruptions, which is getting longer where the last one is long ago."""
+        since_s = 0.0 if self._last is None else now - self._last
+        return max(self._interval_s or FIRST_INTERVAL_S, since_s)
 
 
 class Floor:

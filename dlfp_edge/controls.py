@@ -156,10 +156,14 @@ def controller_names(placement: Placement) -> list[str]:
     return [control.name for control in CONTROLS if control.placement is placement]
 
 
+DEFAULTS = {Placement.LANES: "dlfp", Placement.SHARED: "slack", Placement.AUTO: "dlfp"}
+"""What `auto` stands for; before the placement is known, the lanes'."""
+
+
 def find_control(placement: Placement, name: str) -> Control | None:
     """The control of a placement, for `auto` the lanes' before the one for shared steps; None where there is none."""
     if name == "auto":
-        name = "slack" if placement is Placement.SHARED else "dlfp"
+        name = DEFAULTS[placement]
     name = "fixed:N" if name.startswith("fixed:") else name
     fitting = (control for control in CONTROLS if placement in (Placement.AUTO, control.placement))
     return next((control for control in fitting if control.name == name), None)

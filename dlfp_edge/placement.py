@@ -60,7 +60,7 @@ def lane_cells(settings: Settings) -> tuple[int, int]:
 def _two(runtime: Runtime, settings: Settings) -> Lanes:
     # Both controllers are made first: a wrong name must not leave a lane open.
     share = make_controller(Placement.LANES, settings.controller, settings.preset, settings.parameters)
-    chunk = make_chunk_controller("slack")
+    chunk = make_chunk_controller("auto")
     cells, rest = lane_cells(settings)
     first = _open(runtime, "foreground", Priority.NORMAL, settings.foreground_sequences, cells, threads_invariant=True)
     try:

@@ -32,7 +32,7 @@ LEAD_S = 0.010
 BACKSTOPS_A_THREAD = 3
 
 RESERVE_HIGH_S = 1.0
-"""A paced stream decodes ahead until it has so much in reserve, and again when it is down to `State.reserve_low_s`."""
+"""A paced stream decodes ahead until it has so much in reserve, and again from `State.low_at` on."""
 
 PACED_SHARE = 0.5, 0.9
 """Of the time a paced reader gives a token, what a decode may take: faster is of no use to anybody, slower is late."""
@@ -103,8 +103,9 @@ class Starter:
         target_s = self._target_s(lane, max(decoders, 1), sharing=prompts)
         budget = self._budget(lane, works, decoders, cells_read, target_s, now)
         own = not self._state.shared and not self._state.yields(lane)
-        beside = own and self._background_works()
-        owed = own and self._state.floor.owed(now, waiting=self._background_waits())
+        waits = own and self._background_waits()
+        beside = own and self._background_works(waits=waits)
+        owed = own and self._state.floor.owed(now, waiting=waits)
         # Half a chunk, where the time that it does not take is to be the background's.
         limits = self._limits(lane, runnable, budget // 2 if owed and budget is not None else budget, now)
         step_plan = plan(works, limits)
@@ -249,12 +250,12 @@ class Starter:
 
     def _due(self, lane: LaneState, running: Running, now: float) -> tuple[bool, bool]:
         """Whether a foreground decode must run in the next step, and whether it may."""
-        deadline = running.playout.deadline()
-        if deadline is None:
+        deadline, low_at = running.playout.deadline(), self._state.low_at(running)
+        if deadline is None or low_at is None:
             return True, True
         if now <= deadline - RESERVE_HIGH_S:
             running.ahead = False
-        elif now >= deadline - self._state.reserve_low_s():
+        elif now >= low_at:
             running.ahead = True
         return running.ahead, running.ahead
 
@@ -368,13 +369,12 @@ class Starter:
 
     def _runs_low(self, running: Running, now: float) -> bool:
         """Whether a paced stream has so little in reserve that it must not wait."""
-        deadline = running.playout.deadline()
-        return deadline is not None and not running.ended and deadline - now < self._state.reserve_low_s()
+        low_at = self._state.low_at(running)
+        return low_at is not None and not running.ended and now > low_at
 
-    def _background_works(self) -> bool:
-        """Whether the background's lane runs a step, or is about to start one."""
-        held = self._state.held or self._state.solo.active
-        return bool(self._state.lanes.background.in_flight) or (not held and self._background_waits())
+    def _background_works(self, *, waits: bool) -> bool:
+        """Whether the background's lane runs a step, or is about to start one of what `waits`."""
+        return bool(self._state.lanes.background.in_flight) or (waits and not self._state.solo.active)
 
     def _background_waits(self) -> bool:
         """Whether there is background work that nobody asked to hold."""

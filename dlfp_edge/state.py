@@ -93,8 +93,16 @@ class State:
         """Whether a lane is the background's own, at low priority beside the foreground's."""
         return lane is self.lanes.background and not self.shared
 
-    def reserve_low_s(self) -> float:
-        """What a paced stream has left in reserve when it decodes ahead again: in shared steps an efficient chunk."""
+    def low_at(self, running: Running) -> float | None:
+        """When what a paced stream has in reserve is so little that it decodes ahead again; None without a pace.
+
+        Whoever waits for that moment and whoever asks whether it has come must compute the same number.
+        """
+        deadline = running.playout.deadline()
+        return None if deadline is None else deadline - self._reserve_low_s()
+
+    def _reserve_low_s(self) -> float:
+        """In shared steps an efficient chunk and a decode."""
         if not self.shared:
             return RESERVE_LOW_S
         cost = self.lanes.foreground.cost

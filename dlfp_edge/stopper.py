@@ -152,8 +152,8 @@ class Stopper:
             return lane.not_before
         able = (running for running in lane.running if running.active and running.planned < running.reserved)
         decoding = (running for running in able if running.decoding and not running.ended)
-        deadlines = [deadline for running in decoding if (deadline := running.playout.deadline()) is not None]
-        return max(now, min(deadlines) - self._state.reserve_low_s()) if deadlines else None
+        low_at = [at for running in decoding if (at := self._state.low_at(running)) is not None]
+        return max(now, min(low_at)) if low_at else None
 
     def waiting_for(self) -> str:
         """What background work waits for, for people."""

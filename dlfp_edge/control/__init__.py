@@ -22,7 +22,7 @@ from dlfp_edge.control.share import Share
 from dlfp_edge.control.slack import Slack
 from dlfp_edge.control.stall_cap import StallCap
 from dlfp_edge.control.tick import Tick
-from dlfp_edge.controls import controller_names, find_control
+from dlfp_edge.controls import DEFAULTS, controller_names, find_control
 from dlfp_edge.errors import UsageError, hint
 from dlfp_edge.settings import Placement
 
@@ -62,7 +62,8 @@ def make_chunk_controller(name: str, preset: str = "edge", parameters: Mapping[s
         raise UsageError(f"unknown preset '{preset}': presets are edge and a100")
     laws = _CHUNK[preset]
     if name == "auto":
-        name = "slack" if "slack" in laws else "dlfp"
+        default = DEFAULTS[Placement.SHARED]
+        name = default if default in laws else "dlfp"
     law = _law(Placement.SHARED, name)
     if law not in laws:
         raise UsageError(f"preset '{preset}' has no controller '{name}': leave --preset out")
@@ -76,7 +77,7 @@ def make_controller(
     if placement is not Placement.LANES:
         return make_chunk_controller(name, preset, parameters)
     if name == "auto":
-        name = "dlfp"
+        name = DEFAULTS[placement]
     law = _law(placement, name)
     if preset != "edge":
         raise UsageError(f"preset '{preset}' caps tokens, which lanes do not share: use --placement shared with it")

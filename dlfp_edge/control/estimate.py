@@ -53,6 +53,7 @@ class Cost:
         self._decode: dict[int, float] = {} if decode_s is None else {1: decode_s}
         self._prefill_s = prefill_s
         self._rates: dict[int, float] = {}
+        self._curve: tuple[list[float], list[float]] = [], []  # a plan asks a dozen times
         self._batched = batched
         self._ratios: deque[float] = deque(maxlen=RATIOS)
         self._margin = FIRST_MARGIN
@@ -111,6 +112,8 @@ class Cost:
         rate_s = max(service_s - base_s, 0.1 * service_s) / prefills
         size = _size(prefills)
         self._rates[size] = _learned(self._rates.get(size), self.rate(prefills), rate_s)
+        sizes = sorted(self._rates)
+        self._curve = [each + 0.5 for each in sizes], [self._rates[each] for each in sizes]
         if prefills >= EFFICIENT_TOKENS or self._prefill_s is None:
             self._prefill_s = _learned(self._prefill_s, 0.0, rate_s)
 
@@ -118,9 +121,7 @@ class Cost:
         """Seconds per prefill token of a step with so many; 0 before anything was measured."""
         if not self._rates or prefills <= 0:
             return self._prefill_s or 0.0
-        sizes = sorted(self._rates)
-        rates = [self._rates[size] for size in sizes]
-        return float(np.interp(math.log2(prefills), [size + 0.5 for size in sizes], rates))
+        return float(np.interp(math.log2(prefills), *self._curve))
 
     def _note_ratio(self, took_s: float, predicted_s: float) -> None:
         if predicted_s <= 0:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from dlfp_edge.experiment.record import TrialRecord
 from dlfp_edge.measure.percentiles import distribution
-from dlfp_edge.prove.scored import Scored
+from dlfp_edge.prove.scored import Scored, mean_ratio
 from dlfp_edge.task import Class
 
 SETTLING_GAPS = 10
@@ -39,9 +38,7 @@ def p99_over_bound(scored: Scored) -> float | None:
 def background_over(scored: Scored) -> float | None:
     """Background over that of the best fixed setting meanwhile, the mean over the seeds."""
     mine, theirs = scored.disturbed.get(scored.candidate, {}), scored.disturbed.get(scored.best or "", {})
-    if not mine or not all(theirs.get(seed) for seed in mine):
-        return None
-    return fmean(rate / theirs[seed] for seed, rate in mine.items())
+    return mean_ratio((rate, theirs.get(seed)) for seed, rate in mine.items())
 
 
 def background_per_s(record: TrialRecord, steps: Iterable[Mapping[str, Any]]) -> float | None:
@@ -71,8 +68,7 @@ def _p99_s(records: Sequence[TrialRecord], *, contended: bool) -> float | None:
             return None
         after = sorted((-left_s, gap_s) for left_s, gap_s in _gaps(record, contended=contended) if left_s <= since_s)
         gaps += [gap_s for _, gap_s in after[SETTLING_GAPS:]]
-    p99_ms = distribution(gaps).p99
-    return None if p99_ms is None else p99_ms / 1000.0
+    return distribution(gaps, scale=1.0).p99
 
 
 def _gaps(record: TrialRecord, *, contended: bool) -> Iterator[tuple[float, float]]:

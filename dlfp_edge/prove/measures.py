@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import fmean
 
 from dlfp_edge.experiment.record import TrialRecord
 from dlfp_edge.experiment.results import background_per_s, contended, first_tokens_s, shown
 from dlfp_edge.measure.latency import LATE_S
 from dlfp_edge.measure.percentiles import distribution
 from dlfp_edge.prove.disturbed import background_over, p99_over_bound
-from dlfp_edge.prove.scored import Scored
+from dlfp_edge.prove.scored import Scored, mean_ratio
 from dlfp_edge.prove.servers import over_pairs, over_servers
 from dlfp_edge.prove.streams import starved, ttft_over_solo
 from dlfp_edge.task import Class
@@ -114,26 +113,18 @@ Rate = Callable[[TrialRecord, Scored], float | None]
 def _over(rate: Rate, control: Callable[[Scored], str | None], scored: Scored) -> float | None:
     """The candidate's rate over a control's, the mean over the seeds; None unless every seed has both."""
     theirs = scored.trials.get(control(scored) or "", {})
-    found = []
-    for record in scored.own:
-        mine = rate(record, scored)
-        other = rate(theirs[record.seed], scored) if record.seed in theirs else None
-        if mine is None or not other:
-            return None
-        found.append(mine / other)
-    return fmean(found) if found else None
+    return mean_ratio(
+        (rate(mine, scored), rate(theirs[mine.seed], scored) if mine.seed in theirs else None) for mine in scored.own
+    )
 
 
 def _over_tighter(scored: Scored) -> float | None:
     """As `_over`, against the candidate's own trials with a tighter target: both have the same kernels."""
-    found = []
-    for record in scored.own:
-        theirs = scored.tighter.get(record.seed)
-        mine, other = background_per_s(record, 1.0), None if theirs is None else background_per_s(theirs, 1.0)
-        if mine is None or not other:
-            return None
-        found.append(mine / other)
-    return fmean(found) if found else None
+    theirs = scored.tighter
+    return mean_ratio(
+        (background_per_s(mine, 1.0), background_per_s(theirs[mine.seed], 1.0) if mine.seed in theirs else None)
+        for mine in scored.own
+    )
 
 
 def _best(scored: Scored) -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from dlfp_edge.experiment.record import TrialRecord
 
@@ -37,3 +38,13 @@ class Scored:
     def own(self) -> Sequence[TrialRecord]:
         """The candidate's trials."""
         return self.of(self.candidate)
+
+
+def mean_ratio(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
+    """The mean of the first over the second, one pair a seed; None unless every seed has both."""
+    found = []
+    for mine, other in pairs:
+        if mine is None or not other:
+            return None
+        found.append(mine / other)
+    return fmean(found) if found else None

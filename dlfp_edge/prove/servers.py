@@ -48,8 +48,7 @@ def _least(
 
 
 def _p99_s(records: Sequence[TrialRecord]) -> float | None:
-    p99_ms = distribution(gap for record in records for gap in seen_gaps(record)).p99
-    return None if p99_ms is None else p99_ms / 1000.0
+    return distribution((gap for record in records for gap in seen_gaps(record)), scale=1.0).p99
 
 
 def _documents_per_s(scored: Scored, arm: str, *, normalised: bool) -> float | None:
