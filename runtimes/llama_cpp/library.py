@@ -50,6 +50,11 @@ def library() -> Any:
     return api
 
 
+def has_amx() -> bool:
+    """Whether llama.cpp was built with AMX kernels for a CPU that has them."""
+    return "AMX_INT8 = 1" in library().llama_print_system_info().decode()
+
+
 def version() -> str:
     """The version of llama-cpp-python."""
     return str(importlib.import_module("llama_cpp").__version__)

@@ -15,7 +15,7 @@ from dlfp_edge.errors import EngineClosed, MissingExtra, UsageError
 from dlfp_edge.runtime import Pooling
 
 from .gguf_file import GgufHeader
-from .library import collected_log, library
+from .library import collected_log, has_amx, library
 from .model_files import ModelFiles
 
 _UNKNOWN_ARCHITECTURE = "unknown model architecture"
@@ -128,7 +128,7 @@ class Model:
         params = self._api.llama_model_default_params()
         params.vocab_only = vocab_only
         params.n_gpu_layers = gpu_layers
-        params.use_extra_bufts = not exact
+        params.use_extra_bufts = not exact and not has_amx()
         path = os.fsencode(self.path)
         pointer = self._api.llama_model_load_from_file(path, params)
         if pointer:

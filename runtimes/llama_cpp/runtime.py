@@ -55,7 +55,7 @@ from .context import (
 )
 from .hashing import file_sha256
 from .lane import LlamaLane, Surroundings
-from .library import library, version
+from .library import has_amx, library, version
 from .mailbox import Mailbox
 from .memory import LaneNeed, MemoryNeed
 from .model import Model, cache_directory, default_model
@@ -68,6 +68,12 @@ from .synth import RANDOM_WEIGHTS
 from .threads import thread_finder
 from .tokens import LlamaTokenizer
 from .workers import Workers
+
+NO_AMX = (
+    "llama.cpp was built with AMX kernels, which crash where some compilers built them: slower ones are used. To have "
+    "the usual ones, run  CMAKE_ARGS='-DCMAKE_C_FLAGS=-U__AMX_INT8__ -DCMAKE_CXX_FLAGS=-U__AMX_INT8__' "
+    "pip install --force-reinstall --no-cache-dir --no-deps llama-cpp-python"
+)
 
 
 class LlamaRuntime:
@@ -86,6 +92,8 @@ class LlamaRuntime:
         files = read_model_files(options.model or default_model())
         self._budget = self._checked_budget(files)
         self._model = Model(files, options.exact, self._settings.gpu_layers)
+        if has_amx() and not options.exact:
+            self._say(NO_AMX)
         self._mailbox = Mailbox(self.clock)
         self._priority = system_priority()
         self._lanes: list[LlamaLane] = []

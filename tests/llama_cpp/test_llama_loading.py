@@ -126,6 +126,27 @@ def test_exact_refuses_a_quantised_cache(tiny_model: Path) -> None:
     assert "exclude each other" in refusal(load_options(tiny_model, exact=True, kv_type="q8_0"))
 
 
+@pytest.mark.parametrize(
+    ("built_with", "crashes"), [(b"AVX512 = 1 | AMX_INT8 = 1 | ", True), (b"AVX512 = 1 | ", False)]
+)
+def test_kernels_that_may_crash_are_left_out_and_that_is_said(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, built_with: bytes, crashes: bool
+) -> None:
+    api, asked = library.library(), []
+    load_model = api.llama_model_load_from_file
+
+    def note(path: bytes, params: Any) -> Any:
+        asked.append(params.use_extra_bufts)
+        return load_model(path, params)
+
+    monkeypatch.setattr(api, "llama_print_system_info", lambda: built_with)
+    monkeypatch.setattr(api, "llama_model_load_from_file", note)
+    runtime = provider.load(load_options(tiny_model))
+    runtime.close()
+    assert asked == [not crashes]
+    assert any("AMX" in message for message in runtime.messages) == crashes
+
+
 def test_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str, package: str | None = None) -> Any:
         raise ImportError(name)
