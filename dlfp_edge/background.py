@@ -117,8 +117,8 @@ class SoloHold:
 
     A hold is wanted, begins at the background's next step boundary, and lasts so many uncontended decode-only steps:
     eight at first, then four, since they say by how much all that is known has changed. Beside decodes that leave the
-    background little of the CPUs that boundary may not come, so after a while its step is interrupted: at first soon.
-    At most 1% of the time, the first hold apart, is spent in holds and on what they lose.
+    background little of the CPUs that boundary may not come, so after a while its step is interrupted: at first, and
+    where gaps have changed, soon. At most 1% of the time, the first hold apart, goes to holds and what they lose.
     """
 
     FIRST_DECODES, DECODES = 8, 4
@@ -132,6 +132,7 @@ class SoloHold:
         self._left = 0
         self._learned = False
         self._wanted = 0.0
+        self._patience_s = self.FIRST_PATIENCE_S
         self._lost_s = 0.0
         self._began: float | None = None
         self._next = 0.0
@@ -141,10 +142,14 @@ class SoloHold:
         """Whether the background is to start no step now."""
         return self._left > 0
 
-    def want(self, now: float) -> None:
-        """Ask for a hold, unless the last one was too recent."""
-        if not self._left and now >= self._next:
+    def want(self, now: float, *, changed: bool = False) -> None:
+        """Ask for a hold, unless the last one was too recent.
+
+        Where gaps have `changed` it comes up to `EVERY_S` before its time, and the one after it as much later.
+        """
+        if not self._left and now >= self._next - (self.EVERY_S if changed else 0.0):
             self._left = self.FIRST_DECODES if self._first else self.DECODES
+            self._patience_s = self.FIRST_PATIENCE_S if self._first or changed else self.PATIENCE_S
             self._learned, self._began, self._wanted, self._lost_s = False, None, now, 0.0
 
     def begin(self, now: float) -> None:
@@ -154,8 +159,7 @@ class SoloHold:
 
     def overdue(self, now: float) -> bool:
         """Whether the background's step has been waited for long enough."""
-        patience_s = self.FIRST_PATIENCE_S if self._first else self.PATIENCE_S
-        return self.active and self._began is None and now - self._wanted > patience_s
+        return self.active and self._began is None and now - self._wanted > self._patience_s
 
     def interrupted(self, loses_s: float) -> None:
         """The background's step was stopped for the hold, and up to so much work with it."""
@@ -180,4 +184,4 @@ class SoloHold:
         if self._first and self._learned:
             self._first, cost_s = False, 0.0
         self._left = 0
-        self._next = now + max(self.EVERY_S if self._learned else 0.0, cost_s / self.LARGEST_SHARE)
+        self._next = max(now, self._next) + max(self.EVERY_S if self._learned else 0.0, cost_s / self.LARGEST_SHARE)

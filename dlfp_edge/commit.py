@@ -86,9 +86,12 @@ class Committer:
     def _want_solo(self, flight: Flight, now: float) -> None:
         """Hold the background for a few decodes where their uncontended time is not known or old."""
         unpaced = all(r.task.spec.pace is None for r, _, decode in flight.parts if decode and r.foreground)
-        stale = self._state.decode_times.stale(flight.decoders, flight.cells_read, now)
-        if unpaced and stale and self._state.lanes.background.controller.steered:
-            self._state.solo.want(now)
+        if not unpaced or not self._state.lanes.background.controller.steered:
+            return
+        times = self._state.decode_times
+        changed = times.shifted(flight.threads, flight.decoders)
+        if changed or times.stale(flight.decoders, flight.cells_read, now):
+            self._state.solo.want(now, changed=changed)
 
     def _observe(
         self, lane: LaneState, flight: Flight, result: StepResult, step_s: float, *, decode_only: bool

@@ -31,6 +31,10 @@ SAMPLES = 16
 MAX_AGE_S = 10.0
 """How long a figure is good, unless the context doubles before."""
 
+SHIFT, SHIFTED = 1.25, 4
+"""The median of so many decodes beyond the first, either way, is a change of the machine's speed: what was seen before
+is forgotten. As many as a hold brings."""
+
 LEAST_BESIDE, MOST_BESIDE = 8, 64
 """Gaps beside background work before they count, and how many are kept. What the probe saw is the first of them."""
 
@@ -71,6 +75,7 @@ class _Beside:
     """
 
     stretches: deque[float]
+    newest: deque[float] = field(default_factory=lambda: deque(maxlen=LEAST_BESIDE))
     usual: float = 1.0
     slow: float = 1.0
     at: float = -inf
@@ -118,9 +123,10 @@ class DecodeTimes:
         if cells > 2 * seen.cells:
             seen.gaps.clear()
         short_s = gap_s / self._growth.factor(decoders, cells)
-        seen.gaps.append(short_s)
+        if _append(seen.gaps, short_s):
+            self._beside.clear()  # what came since the change was divided by times from before it
         if self._shape.covers(threads, decoders) and (shape_s := self._shape.seconds(threads, decoders)) > 0:
-            self._levels.append(short_s / shape_s)
+            _append(self._levels, short_s / shape_s)
             self._level = median(self._levels)
         seen.at, seen.cells, seen.typical_s, seen.level = now, cells, median(seen.gaps), self._level
         self._told.clear()
@@ -137,6 +143,7 @@ class DecodeTimes:
             first = [] if probed is None else [probed] * LEAST_BESIDE
             seen = self._beside[threads, decoders] = _Beside(deque(first, MOST_BESIDE))
         seen.stretches.append(gap_s / alone_s)
+        seen.newest.append(gap_s / alone_s)
         in_order = sorted(seen.stretches)
         seen.usual, seen.slow = (in_order[int(share * len(in_order))] for share in (USUAL, SLOW))
         seen.at = now
@@ -207,6 +214,13 @@ class DecodeTimes:
         seen = self._seen.get((self.fastest(decoders), decoders))
         return seen is None or now - seen.at > MAX_AGE_S or cells > 2 * max(seen.cells, 1)
 
+    def shifted(self, threads: int, decoders: int) -> bool:
+        """Whether the newest gaps beside the background are unlike those before: the machine may have changed."""
+        seen = self._beside.get((threads, decoders))
+        if seen is None or len(seen.stretches) < 2 * LEAST_BESIDE:
+            return False
+        return not 1 / SHIFT <= median(seen.newest) / seen.usual <= SHIFT
+
     def _estimate(self, threads: int, decoders: int) -> float | None:
         """The time at a short context."""
         seen = self._seen.get((threads, decoders))
@@ -234,6 +248,18 @@ class DecodeTimes:
             return max(UNSEEN_SLOW, self._stretch(threads, decoders, now, slow=False)) if slow else 1.0
         numbers = sorted(known)
         return float(np.interp(decoders, numbers, [known[number] for number in numbers]))
+
+
+def _append(values: deque[float], value: float) -> bool:
+    """Add a value; whether those before were dropped, because the newest are of another speed."""
+    before = median(values) if len(values) >= SHIFTED else None
+    values.append(value)
+    newest = list(values)[-SHIFTED:]
+    if before is None or 1 / SHIFT <= median(newest) / before <= SHIFT:
+        return False
+    values.clear()
+    values.extend(newest)
+    return True
 
 
 class _Growth:

@@ -15,6 +15,7 @@ back, and not tried again for a while.
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from statistics import median
 
 from dlfp_edge.control.port import Observation, Update, View, clamp
@@ -25,6 +26,9 @@ WINDOW = 16
 
 HELPS = 0.95
 """A cut is worth its throughput where it makes gaps this many times as long, or shorter."""
+
+SHIFT = 1.25
+"""Times its last median, or one part in so many of it: what other counts gave was on a machine of another speed."""
 
 RETRY_WINDOWS = 100
 """For how many windows (about half a minute) what a share did is taken to hold."""
@@ -41,6 +45,7 @@ class Share:
         self._share: float | None = None
         self._most = self._ceiling = 1.0
         self._gaps: deque[float] = deque(maxlen=WINDOW)
+        self._threads = 0
         self._windows = 0
         self._seen: dict[int, tuple[float, int]] = {}
 
@@ -58,6 +63,9 @@ class Share:
         target_s = self._target_s if self._target_s is not None else observation.target_s
         if not target_s or self._share is None or observation.gap_s <= 0:
             return Update(self._share, changed=False, reason="no target measured yet")
+        if observation.budget != self._threads:
+            self._gaps.clear()  # a window says what one count does
+        self._threads = observation.budget
         self._gaps.append(observation.gap_s)
         if len(self._gaps) < WINDOW:
             return Update(self._share, changed=False, reason="too few gaps yet")
@@ -72,15 +80,21 @@ class Share:
         """The share after a window whose median was `gap_s` on `threads` threads."""
         assert self._share is not None
         self._windows += 1
+        if not 1 / SHIFT <= gap_s / self._gap_at(threads, gap_s) <= SHIFT:
+            self._seen.clear()  # the machine's speed has changed
         self._seen[threads] = gap_s, self._windows
+        enough = any(self._gap_at(count, inf) <= target_s for count in range(1, threads + 1))
         for more in sorted(self._seen, reverse=True):
-            if more > threads and gap_s > HELPS * self._gap_at(more, gap_s / HELPS):
+            if not enough and more > threads and gap_s > HELPS * self._gap_at(more, gap_s / HELPS):
                 return float(more)
         ratio = clamp(target_s / gap_s, 1 / RATIO_LIMIT, RATIO_LIMIT)
         wanted = clamp(self._share * ratio, self._min, self._ceiling)
         if round(wanted) < threads and self._gap_at(round(wanted), 0.0) > HELPS * gap_s:
             return float(threads)
-        return wanted
+        for more in range(round(wanted), threads, -1):
+            if self._gap_at(more, 0.0) <= target_s:
+                return min(wanted, float(more))
+        return wanted if round(wanted) <= threads else float(threads)
 
     def _gap_at(self, threads: int, unknown: float) -> float:
         """The median gap last seen at a thread count; `unknown` where that is too long ago."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlfp_edge.control import Observation, View, controller_names, make_chunk_controller, make_controller
+from dlfp_edge.control import Controller, Observation, View, controller_names, make_chunk_controller, make_controller
 from dlfp_edge.control.edge import quantise
 from dlfp_edge.control.share import WINDOW
 from dlfp_edge.errors import UsageError
@@ -148,9 +148,9 @@ def test_quantising_rounds_the_total_and_never_to_nothing(cap: int, decoders: in
     assert (cap - out) <= (cap + decoders) / 8
 
 
-def shares(gap_of: dict[int, float], target_s: float, windows: int) -> list[int]:
+def shares(gap_of: dict[int, float], target_s: float, windows: int, law: Controller | None = None) -> list[int]:
     """The threads a law for lanes gives, window by window, where gaps depend on them as `gap_of` says."""
-    law = make_controller(Placement.LANES, "dlfp")
+    law = law or make_controller(Placement.LANES, "dlfp")
     chosen = []
     for _ in range(windows):
         threads = law.budget(view(most=max(gap_of)), 0.0)
@@ -162,16 +162,16 @@ def shares(gap_of: dict[int, float], target_s: float, windows: int) -> list[int]
 
 
 def test_the_share_shrinks_over_its_target_and_comes_back() -> None:
-    helped = {1: 0.020, 2: 0.030, 3: 0.045, 4: 0.060}
-    assert shares(helped, 0.020, 6)[-1] == 1
     law = make_controller(Placement.LANES, "dlfp")
-    assert law.budget(view(most=4), 0.0) == 4
-    for _ in range(64):
-        law.observe(Observation(0.060, None, 0.020, 4, 4))
-    assert law.budget(view(most=4), 0.0) == 1
-    for _ in range(64):
-        law.observe(Observation(0.010, None, 0.020, 1, 1))
-    assert law.budget(view(most=4), 0.0) == 4
+    slow = {1: 0.020, 2: 0.030, 3: 0.045, 4: 0.060}
+    assert shares(slow, 0.020, 6, law)[-1] == 1
+    fast = {threads: gap_s / 3 for threads, gap_s in slow.items()}
+    assert shares(fast, 0.020, 8, law)[-1] == 4
+
+
+def test_the_share_stays_below_a_count_whose_gaps_were_too_long() -> None:
+    chosen = shares({1: 0.010, 2: 0.015, 3: 0.021, 4: 0.030}, 0.020, 90)
+    assert chosen[-80:] == [2] * 80
 
 
 @pytest.mark.parametrize("fewer_s", [0.030, 0.029, 0.040])

@@ -37,6 +37,7 @@ CASES = {
 
 
 @given(**CASES)
+@example(token_s=1 / 64, small_s=0.0, decode_s=0.1875, slowdown=2.25, prompt=25, least=16, most=64)
 @example(token_s=0.002, small_s=0.0, decode_s=0.02, slowdown=1.0, prompt=513, least=1, most=512)
 def test_no_piece_would_lose_less(
     token_s: float, small_s: float, decode_s: float, slowdown: float, prompt: int, least: int, most: int
@@ -49,7 +50,8 @@ def test_no_piece_would_lose_less(
     assert min(least, prompt) <= piece <= most
     assert piece == least or piece * cost.rate(piece) <= LONGEST_STALL_S
     sizes = [size for size in range(least, min(prompt, most) + 1) if size * cost.rate(size) <= LONGEST_STALL_S]
-    best_s = min((late_s(cost, decode_s, target_s, prompt, size) for size in sizes), default=None)
+    legal = [size for size in sizes if not 0 < prompt % size < least]  # a rest must be long enough to be a piece too
+    best_s = min((late_s(cost, decode_s, target_s, prompt, size) for size in legal), default=None)
     assume(best_s is not None)
     chosen_s = late_s(cost, decode_s, target_s, prompt, piece)
     assert chosen_s <= 1.25 * best_s, "powers of two are tried, not every size"
