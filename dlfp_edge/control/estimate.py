@@ -22,6 +22,7 @@ from itertools import islice
 from statistics import median
 
 import numpy as np
+import numpy.typing as npt
 
 FORGETTING = 0.2
 """Weight of the newest sample in a running mean."""
@@ -122,6 +123,12 @@ class Cost:
         if not self._rates or prefills <= 0:
             return self._prefill_s or 0.0
         return float(np.interp(math.log2(prefills), *self._curve))
+
+    def rates(self, most: int) -> npt.NDArray[np.float64]:
+        """The rate of every size from 0 to `most`."""
+        if not self._rates:
+            return np.full(most + 1, self._prefill_s or 0.0)
+        return np.interp(np.log2(np.maximum(np.arange(most + 1), 1)), *self._curve)
 
     def _note_ratio(self, took_s: float, predicted_s: float) -> None:
         if predicted_s <= 0:
