@@ -15,7 +15,7 @@ from dlfp_edge.pauses import IDLE_SLICE_S, SLICE_S
 from dlfp_edge.running import Running
 from dlfp_edge.runtime import Interruptible, Pooling, Segment, Step
 from dlfp_edge.schedule import Limits, Plan, Work, plan, whole_chunks
-from dlfp_edge.state import State
+from dlfp_edge.state import DECODE_SHARE, State
 from dlfp_edge.task import Class
 
 SHARED_BOUND = 1.4
@@ -35,7 +35,7 @@ RESERVE_HIGH_S = 1.0
 """A paced stream decodes ahead until it has so much in reserve, and again from `State.low_at` on."""
 
 PACED_SHARE = 0.5, 0.9
-"""Of the time a paced reader gives a token, what a decode may take: faster is of no use to anybody, slower is late."""
+"""Of the time a paced reader gives a token, what a shared step may take: faster is of no use, slower is late."""
 
 SPACING = 0.95
 """Of their target, slow gaps of foreground decodes that need every CPU are stretched to this much."""
@@ -197,6 +197,8 @@ class Starter:
         if target_s is None or not paces or not all(paces):
             return target_s
         token_s = 1 / max(pace for pace in paces if pace)
+        if not self._state.shared:
+            return DECODE_SHARE * token_s  # fewer threads cost the background less, however long they take
         return clamp(target_s, PACED_SHARE[0] * token_s, PACED_SHARE[1] * token_s)
 
     def _lane_is_held(self, lane: LaneState) -> bool:
