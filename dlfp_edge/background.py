@@ -117,12 +117,12 @@ class SoloHold:
 
     A hold is wanted, begins at the background's next step boundary, and lasts so many uncontended decode-only steps:
     eight at first, then four, since they say by how much all that is known has changed. Beside decodes that leave the
-    background little of the CPUs that boundary may not come, so after a while its step is interrupted: at first, and
-    where gaps have changed, soon. At most 1% of the time, the first hold apart, goes to holds and what they lose.
+    background little of the CPUs that boundary may not come, so after a while its step is interrupted: soon where
+    nothing is known, or gaps have changed. At most 1% of the time, the first hold apart, goes to them and what they lose.
     """
 
     FIRST_DECODES, DECODES = 8, 4
-    FIRST_PATIENCE_S, PATIENCE_S = 0.5, 5.0
+    URGENT_PATIENCE_S, PATIENCE_S = 0.5, 5.0
     EVERY_S = 10.0
     LARGEST_SHARE = 0.01
     LONGEST_S = 3.0
@@ -132,7 +132,7 @@ class SoloHold:
         self._left = 0
         self._learned = False
         self._wanted = 0.0
-        self._patience_s = self.FIRST_PATIENCE_S
+        self._patience_s = self.PATIENCE_S
         self._lost_s = 0.0
         self._began: float | None = None
         self._next = 0.0
@@ -142,14 +142,14 @@ class SoloHold:
         """Whether the background is to start no step now."""
         return self._left > 0
 
-    def want(self, now: float, *, changed: bool = False) -> None:
+    def want(self, now: float, *, urgent: bool = False) -> None:
         """Ask for a hold, unless the last one was too recent.
 
-        Where gaps have `changed` it comes up to `EVERY_S` before its time, and the one after it as much later.
+        An `urgent` one comes up to `EVERY_S` before its time, and the one after it as much later.
         """
-        if not self._left and now >= self._next - (self.EVERY_S if changed else 0.0):
+        if not self._left and now >= self._next - (self.EVERY_S if urgent else 0.0):
             self._left = self.FIRST_DECODES if self._first else self.DECODES
-            self._patience_s = self.FIRST_PATIENCE_S if self._first or changed else self.PATIENCE_S
+            self._patience_s = self.URGENT_PATIENCE_S if urgent else self.PATIENCE_S
             self._learned, self._began, self._wanted, self._lost_s = False, None, now, 0.0
 
     def begin(self, now: float) -> None:

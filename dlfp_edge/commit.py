@@ -89,9 +89,9 @@ class Committer:
         if not unpaced or not self._state.lanes.background.controller.steered:
             return
         times = self._state.decode_times
-        changed = times.shifted(flight.threads, flight.decoders)
-        if changed or times.stale(flight.decoders, flight.cells_read, now):
-            self._state.solo.want(now, changed=changed)
+        urgent = times.alone_s(flight.decoders) is None or times.shifted(flight.threads, flight.decoders)
+        if urgent or times.stale(flight.decoders, flight.cells_read, now):
+            self._state.solo.want(now, urgent=urgent)
 
     def _observe(
         self, lane: LaneState, flight: Flight, result: StepResult, step_s: float, *, decode_only: bool

@@ -46,9 +46,10 @@ CPUs, for no shorter P99 and a third of the background's throughput. An absolute
 UNSEEN_USUAL, UNSEEN_SLOW = 1.1, 1.25
 """The same of steps that have not been seen there yet, at least; a probe is short."""
 
-CLOSE = 1.55
+CLOSE = 1.9
 """Times the fastest count's time alone, up to which a count is nearly as fast: two CPUs decode 1.3 to 1.45 times as
-fast as one."""
+fast as one. Where memory was so slow that it was 1.75, one of them left the background 39 to 57% of its unprotected
+rate at 1.2 to 1.6 times the P99 alone, both with pauses between 6 to 28%."""
 
 BESIDE_AGE_S = 60.0
 """How long it holds what gaps beside the background were. A count that was given up is then tried for a few gaps."""
