@@ -37,11 +37,11 @@ class LinuxDevice:
         return sys.platform == "linux"
 
     def cpu(self) -> CpuTopology:
-        usable = tuple(sorted(self._affinity()))
-        quotas = [group.quota for group in limiting_groups(self._root)]
+        quota = min((group.quota for group in limiting_groups(self._root)), default=None)
+        usable = _paid_for(tuple(sorted(self._affinity())), quota)
         return CpuTopology(
             usable=usable,
-            quota=min(quotas, default=None),
+            quota=quota,
             siblings=self._siblings(usable),
             performance=self._performance(usable),
         )
@@ -112,6 +112,14 @@ class LinuxDevice:
         """Whether the processor says it is a hypervisor's guest; None where it has no such flag to set."""
         flags = read_field(self._root / "proc/cpuinfo", "flags", ":")
         return None if flags is None else "hypervisor" in flags.split()
+
+
+def _paid_for(cpus: tuple[int, ...], quota: float | None) -> tuple[int, ...]:
+    """The CPUs whose whole time a quota grants, one at least, off the first ones, which serve interrupts.
+
+    Threads on more of them use it up before its period ends, and then all stand still, somebody's answer with them.
+    """
+    return cpus if quota is None else cpus[-max(1, int(quota)) :]
 
 
 def _smallest(figures: Iterable[int | None]) -> int | None:

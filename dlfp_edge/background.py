@@ -118,7 +118,7 @@ class SoloHold:
     A hold is wanted, begins at the background's next step boundary, and lasts so many uncontended decode-only steps:
     eight at first, then four, since they say by how much all that is known has changed. Beside decodes that leave the
     background little of the CPUs that boundary may not come, so after a while its step is interrupted: soon where
-    nothing is known, or gaps have changed. At most 1% of the time, the first hold apart, goes to them and what they lose.
+    nothing is known, or gaps have changed. At most 1% of the time, the first hold apart, goes to them and their losses.
     """
 
     FIRST_DECODES, DECODES = 8, 4

@@ -43,6 +43,7 @@ class BackgroundCpus:
         if self._state.shared:
             return
         watching = [running for running in self._state.lanes.foreground.running if not running.ended]
+        self.spaced = self.spaced and bool(watching)
         steady = not self.spaced and any(running.task.spec.pace is None for running in watching)
         apart = bool(watching) and self._steered and (steady or not self._state.ranked)
         kept_off = (self._decode_threads, apart) if watching else None

@@ -18,6 +18,9 @@ from dlfp_edge.trace import SegmentTrace, StepRecord
 
 ATTEMPTS = 3
 
+REST_S = 0.25
+"""A step that begins so long after the lane's last one finds cold caches and a low clock: its time says little."""
+
 
 class Committer:
     """Accounts for the steps that have ended."""
@@ -36,7 +39,8 @@ class Committer:
             self._copied(lane, flight, result, on_step)
             return
         step_s = service_s + result.sampling_s
-        update = self._learn(lane, flight, result, service_s, step_s)
+        rested = result.submitted - since > REST_S
+        update = self._learn(lane, flight, result, step_s, rested=rested)
         self._account(flight, result, service_s)
         self._credit_background(lane, flight, result, since, service_s)
         self._settle(lane, flight, result)
@@ -62,17 +66,19 @@ class Committer:
             update = Update(lane.controller.state, changed=False, reason=f"a {flight.note} step")
             on_step(_record(flight, result, result.completed - result.submitted, update, flight.plan_s))
 
-    def _learn(self, lane: LaneState, flight: Flight, result: StepResult, service_s: float, step_s: float) -> Update:
+    def _learn(self, lane: LaneState, flight: Flight, result: StepResult, step_s: float, *, rested: bool) -> Update:
         if result.interrupted and flight.backstopped and self._state.shared and flight.budget is not None:
             used = flight.total_tokens - flight.decoders
             lane.cost.observe(flight.decodes, flight.prefill_tokens, step_s, flight.decode_s)  # at least so long
             return lane.controller.observe(Observation(step_s, None, flight.target_s, flight.budget, used))
         if result.interrupted or result.error is not None:
             return Update(lane.controller.state, changed=False, reason=result.error or "interrupted")
-        lane.cost.observe(flight.decodes, flight.prefill_tokens, step_s, flight.decode_s)
-        decode_only = flight.decoders == len(flight.parts)
         if flight.decoders:
             self._state.last_gap_s = flight.waited_s + step_s
+        if rested and lane.cost.prefill_s is not None:
+            return Update(lane.controller.state, changed=False, reason="the first step after a rest")
+        lane.cost.observe(flight.decodes, flight.prefill_tokens, step_s, flight.decode_s)
+        decode_only = flight.decoders == len(flight.parts)
         if decode_only and flight.alone:
             times = self._state.decode_times
             times.observe(flight.threads, flight.decoders, flight.cells_read, step_s, result.completed)

@@ -143,9 +143,9 @@ CONTROLS: tuple[Control, ...] = (
     ),
     _shared(
         "no-prefix-cache",
-        "dlfp",
-        "shared/dlfp in which every prompt is computed from its first token",
-        "ours, an ablation of shared/dlfp",
+        "slack",
+        "shared/slack in which every prompt is computed from its first token",
+        "ours, an ablation of shared/slack",
         prefix_cache=False,
     ),
 )

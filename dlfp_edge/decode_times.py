@@ -76,7 +76,6 @@ class _Beside:
     """
 
     stretches: deque[float]
-    newest: deque[float] = field(default_factory=lambda: deque(maxlen=LEAST_BESIDE))
     usual: float = 1.0
     slow: float = 1.0
     at: float = -inf
@@ -105,6 +104,7 @@ class DecodeTimes:
         self._growth = _Growth(capabilities, self._shape)
         self._cells = 0
         self._levels: deque[float] = deque(maxlen=SAMPLES)
+        self._ratios: deque[float] = deque(maxlen=SHIFTED)  # of what decodes alone took to what was expected
         self._level = 1.0
         self._seen: dict[tuple[int, int], _Seen] = {}
         self._probed_beside = {
@@ -112,6 +112,7 @@ class DecodeTimes:
             for threads, stretches in capabilities.stretch_beside.items()
         }
         self._beside: dict[tuple[int, int], _Beside] = {}
+        self._newest_beside: dict[tuple[int, int], deque[float]] = {}  # in seconds
         self._told: dict[tuple[int, int], float | None] = {}  # planning a step asks ten times
 
     def reading(self, cells: int) -> None:
@@ -124,10 +125,15 @@ class DecodeTimes:
         if cells > 2 * seen.cells:
             seen.gaps.clear()
         short_s = gap_s / self._growth.factor(decoders, cells)
-        if _append(seen.gaps, short_s):
-            self._beside.clear()  # what came since the change was divided by times from before it
+        expected_s = self._estimate(threads, decoders)
+        seen.gaps.append(short_s)
         if self._shape.covers(threads, decoders) and (shape_s := self._shape.seconds(threads, decoders)) > 0:
-            _append(self._levels, short_s / shape_s)
+            self._levels.append(short_s / shape_s)
+        if expected_s:
+            self._ratios.append(short_s / expected_s)
+        if len(self._ratios) == SHIFTED and not 1 / SHIFT <= median(self._ratios) <= SHIFT:
+            self._forget(seen)
+        if self._levels:
             self._level = median(self._levels)
         seen.at, seen.cells, seen.typical_s, seen.level = now, cells, median(seen.gaps), self._level
         self._told.clear()
@@ -136,7 +142,9 @@ class DecodeTimes:
         """Learn from a step of decodes alone beside a step of background work in another lane."""
         self.reading(cells)
         alone_s = self.alone_s(decoders, threads)
-        if not alone_s or not self._seen:
+        if not alone_s or self._is_faster(threads, decoders, cells, gap_s, now):
+            return
+        if not self._seen:
             return  # against a probe's figure, from minutes ago, this would say nothing
         seen = self._beside.get((threads, decoders))
         if seen is None or now - seen.at > BESIDE_AGE_S:
@@ -144,7 +152,6 @@ class DecodeTimes:
             first = [] if probed is None else [probed] * LEAST_BESIDE
             seen = self._beside[threads, decoders] = _Beside(deque(first, MOST_BESIDE))
         seen.stretches.append(gap_s / alone_s)
-        seen.newest.append(gap_s / alone_s)
         in_order = sorted(seen.stretches)
         seen.usual, seen.slow = (in_order[int(share * len(in_order))] for share in (USUAL, SLOW))
         seen.at = now
@@ -215,12 +222,36 @@ class DecodeTimes:
         seen = self._seen.get((self.fastest(decoders), decoders))
         return seen is None or now - seen.at > MAX_AGE_S or cells > 2 * max(seen.cells, 1)
 
+    def _forget(self, seen: _Seen) -> None:
+        """The machine's speed has changed: only the newest decodes say what it is now."""
+        self._ratios.clear()
+        for values in (seen.gaps, self._levels):
+            newest = list(values)[-SHIFTED:]
+            values.clear()
+            values.extend(newest)
+        self._beside.clear()  # what came since the change was divided by times from before it
+
+    def _is_faster(self, threads: int, decoders: int, cells: int, gap_s: float, now: float) -> bool:
+        """Whether decodes beside the background take less than is known of them alone. Then that was of another speed,
+        and what they take now is at least as near to it. Of readers at a pace nothing else is ever seen.
+        """
+        newest = self._newest_beside.setdefault((threads, decoders), deque(maxlen=LEAST_BESIDE))
+        newest.append(gap_s)
+        usual_s, alone_s = median(newest), self.alone_s(decoders, threads)
+        if alone_s is None or len(newest) < LEAST_BESIDE or usual_s * SHIFT > alone_s:
+            return False
+        newest.clear()
+        for _ in range(SHIFTED):
+            self.observe(threads, decoders, cells, usual_s, now)
+        return True
+
     def shifted(self, threads: int, decoders: int) -> bool:
         """Whether the newest gaps beside the background are unlike those before: the machine may have changed."""
-        seen = self._beside.get((threads, decoders))
-        if seen is None or len(seen.stretches) < 2 * LEAST_BESIDE:
+        seen, newest = self._beside.get((threads, decoders)), self._newest_beside.get((threads, decoders))
+        alone_s = self.alone_s(decoders, threads)
+        if seen is None or len(seen.stretches) < 2 * LEAST_BESIDE or not newest or not alone_s:
             return False
-        return not 1 / SHIFT <= median(seen.newest) / seen.usual <= SHIFT
+        return not 1 / SHIFT <= median(newest) / (alone_s * seen.usual) <= SHIFT
 
     def _estimate(self, threads: int, decoders: int) -> float | None:
         """The time at a short context."""
@@ -249,18 +280,6 @@ class DecodeTimes:
             return max(UNSEEN_SLOW, self._stretch(threads, decoders, now, slow=False)) if slow else 1.0
         numbers = sorted(known)
         return float(np.interp(decoders, numbers, [known[number] for number in numbers]))
-
-
-def _append(values: deque[float], value: float) -> bool:
-    """Add a value; whether those before were dropped, because the newest are of another speed."""
-    before = median(values) if len(values) >= SHIFTED else None
-    values.append(value)
-    newest = list(values)[-SHIFTED:]
-    if before is None or 1 / SHIFT <= median(newest) / before <= SHIFT:
-        return False
-    values.clear()
-    values.extend(newest)
-    return True
 
 
 class _Growth:

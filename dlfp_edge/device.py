@@ -14,7 +14,8 @@ from typing import Any, Protocol
 class CpuTopology:
     """The CPUs this process may use.
 
-    `usable` are the CPU ids its affinity allows; `quota` the CPUs' worth of time a cgroup grants (None: no quota);
+    `usable` are the CPU ids its affinity allows, of these as many as a quota pays for; `quota` the CPUs' worth of time
+    that a cgroup grants (None: no quota);
     `siblings` groups of usable ids that share one physical core; `performance` the ids of the fast cores (all of them
     where cores are alike).
     """

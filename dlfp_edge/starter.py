@@ -156,7 +156,7 @@ class Starter:
 
     def _copy(self, lane: LaneState, runnable: list[Running], now: float, began: float) -> bool:
         """Copy a slice of a task on its way out or back, in turn with steps that somebody watches."""
-        watched = [running for running in runnable if running.foreground]
+        watched = [r for r in runnable if r.foreground and (not r.decoding or self._due(lane, r, now)[0])]
         if watched and lane.last_flight is not None and lane.last_flight.copy is not None:
             return False
         found = self._state.pressure.next_copy(lane, self._slice_s(lane, watched))
@@ -433,10 +433,10 @@ class Starter:
 
 
 def _due_at(running: Running, prefill_s: float) -> float:
-    """When a reader's first token is due: later after a long prompt than after a short one. Others stay in order."""
+    """When a reader's next token is due: later after a long prompt than after a short one. Others stay in order."""
     if not running.foreground or running.prompt_planned:
         return 0.0
-    return running.task.arrived + PROMPT_STRETCH * prefill_s * len(running.task.spec.prompt)
+    return running.task.arrived + PROMPT_STRETCH * prefill_s * len(running.tokens)
 
 
 def _can_run(running: Running) -> bool:

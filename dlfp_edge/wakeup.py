@@ -23,5 +23,6 @@ class Lead:
 
     def learn(self, late_s: float) -> None:
         """A wait returned so many seconds after the moment it was to end."""
-        self._late_s.append(late_s)
-        self.seconds = min(max(self._late_s), LONGEST_LEAD_S)
+        if late_s <= LONGEST_LEAD_S:
+            self._late_s.append(late_s)
+            self.seconds = max(self._late_s)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 import psutil
 
 from dlfp_edge.bench.busy import busy_cores
+from dlfp_edge.errors import RuntimeFailure
 from dlfp_edge.experiment.trial import Trial
 from dlfp_edge.plugins import detect_device
 from dlfp_edge.prove.quota import NotHere, own_group
@@ -86,13 +87,23 @@ Beside = Callable[[Trial, threading.Event, dict[str, Any]], None]
 def _beside(what: Beside, trial: Trial) -> Iterator[Mapping[str, Any]]:
     told: dict[str, Any] = {}
     ended = threading.Event()
-    thread = threading.Thread(target=what, args=(trial, ended, told), name="condition", daemon=True)
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            what(trial, ended, told)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="condition", daemon=True)
     thread.start()
     try:
         yield told
     finally:
         ended.set()
         thread.join()
+    if errors:
+        raise RuntimeFailure(f"what was to go on beside the trial failed: {errors[0]}") from errors[0]
 
 
 def _contend(trial: Trial, ended: threading.Event, told: dict[str, Any]) -> None:

@@ -89,11 +89,6 @@ class Prover:
         kept = kept_result(self._folder, plan.cell)
         if kept is not None:
             return kept
-        if self._stopped:
-            return _waiting(plan)
-        spent = self._hours is not None and spent_s >= 3600.0 * self._hours
-        if spent or not plan.reached:
-            return _without(plan, "left out", "the hours do not reach it")
         self._running = CellRun(
             plan.cell,
             self._means,
@@ -104,9 +99,16 @@ class Prover:
             [self._folder / other.cell.name for other in self._plans if other.cell.model == plan.cell.model],
         )
         try:
-            return self._running.run()
+            # Asked only now that `stop` finds the cell: one that comes later reaches it.
+            return _waiting(plan) if self._stopped else self._reached(plan, self._running, spent_s)
         finally:
             self._running = None
+
+    def _reached(self, plan: CellPlan, running: CellRun, spent_s: float) -> CellResult:
+        spent = self._hours is not None and spent_s >= 3600.0 * self._hours
+        if spent or not plan.reached:
+            return _without(plan, "left out", "the hours do not reach it")
+        return running.run()
 
     def _proof(self, results: list[CellResult], took_s: float) -> Proof:
         return Proof(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dlfp_edge.errors import DlfpError
+from dlfp_edge.errors import DlfpError, RuntimeFailure
 
 PERIOD_US = 100_000
 
@@ -34,10 +34,18 @@ def own_group(cpus: float, root: Path = Path("/")) -> Iterator[None]:
         try:
             yield
         finally:
-            _write(home / "cgroup.procs", str(os.getpid()))
+            _leave(group, home)
     finally:
         with suppress(OSError):
             group.rmdir()
+
+
+def _leave(group: Path, home: Path) -> None:
+    """Raises RuntimeFailure: whatever is measured from then on would be under the quota too."""
+    try:
+        _write(home / "cgroup.procs", str(os.getpid()))
+    except NotHere as error:
+        raise RuntimeFailure(f"this process cannot leave {group} again, start anew: {error}") from None
 
 
 def _home(root: Path) -> Path:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlfp_edge.decode_times import DecodeTimes
+from dlfp_edge.decode_times import LEAST_BESIDE, SAMPLES, SHIFT, SHIFTED, DecodeTimes
 from dlfp_edge.plugins import runtime_provider
 from dlfp_edge.runtime import Capabilities, LoadOptions
 
@@ -188,7 +188,8 @@ def test_slow_decodes_are_no_faster_than_usual_ones() -> None:
 
 
 def test_a_target_nobody_asked_for_has_leeway_before_a_thread_more_is_taken() -> None:
-    close, far = (capabilities({1: alone_s, 2: 0.010}, stretch={(1, 1): 1.3}) for alone_s in (0.015, 0.016))
+    close = capabilities({1: 0.015, 2: 0.010}, stretch={(1, 1): 1.3})
+    far = capabilities({1: 0.0195, 2: 0.010}, stretch={(1, 1): 1.1})
     assert DecodeTimes(close).beside(1, TARGET_S, 0.0) == 2
     assert DecodeTimes(close, leeway=1.25).beside(1, TARGET_S, 0.0) == 1
     assert DecodeTimes(close, leeway=1.25).beside(1, TARGET_S / 1.25, 0.0) == 2
@@ -211,3 +212,37 @@ def test_slow_gaps_keep_an_absolute_target_and_usual_ones_a_relative_one() -> No
             decodes.observe_beside(1, 1, 0, 0.020 if step % 8 == 0 else 0.015, 0.0)
         chosen[absolute] = decodes.beside(1, TARGET_S, 1.0)
     assert chosen == {False: 1, True: 2}
+
+
+def test_decodes_beside_the_background_are_never_faster_than_alone() -> None:
+    """What was known of them alone is from a slower machine then. Readers at a pace are never measured alone."""
+    times = DecodeTimes(capabilities({1: 0.060, 2: 0.040}))
+    for step in range(LEAST_BESIDE):
+        assert times.alone_s(1) == 0.040
+        times.observe_beside(1, 1, 0, 0.021, now=float(step))
+    assert times.alone_s(1, 1) == pytest.approx(0.021)
+    assert times.alone_s(1) == pytest.approx(0.014)
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.9, 1.1, 2.0])
+def test_four_decodes_alone_are_enough_to_follow_a_change_of_speed(factor: float) -> None:
+    times = DecodeTimes(capabilities({1: 0.014, 2: 0.010}))
+    for step in range(SAMPLES):
+        times.observe(2, 1, 0, 0.010, now=float(step))
+    for step in range(SHIFTED):
+        times.observe(2, 1, 0, 0.010 * factor, now=100.0 + step)
+    changed = not 1 / SHIFT < factor < SHIFT
+    assert times.alone_s(1) == pytest.approx(0.010 * factor if changed else 0.010, rel=0.001)
+    assert times.alone_s(1, 1) == pytest.approx(1.4 * (times.alone_s(1) or 0.0))
+
+
+@pytest.mark.parametrize("factor", [0.6, 1.1, 1.6])
+def test_gaps_beside_the_background_that_change_ask_for_a_hold(factor: float) -> None:
+    times = DecodeTimes(capabilities({1: 0.014, 2: 0.010}))
+    times.observe(2, 1, 0, 0.010, now=0.0)
+    for step in range(40):
+        times.observe_beside(1, 1, 0, 0.022, now=step / 40)
+    assert not times.shifted(1, 1)
+    for step in range(LEAST_BESIDE):
+        times.observe_beside(1, 1, 0, 0.022 * factor, now=1.0 + step / 40)
+    assert times.shifted(1, 1) == (factor != 1.1)

@@ -53,6 +53,17 @@ def test_quota_v2(tmp_path: Path, mount: str) -> None:
     assert device.throttled() == 7
 
 
+@pytest.mark.parametrize(("granted", "usable"), [(250000, (2, 3)), (50000, (3,)), (400000, (0, 1, 2, 3)), (9, (3,))])
+def test_cpus_that_a_quota_does_not_pay_for_are_left_alone(
+    tmp_path: Path, granted: int, usable: tuple[int, ...]
+) -> None:
+    files = {"proc/self/cgroup": "0::/app\n", "sys/fs/cgroup/app/cpu.max": f"{granted} 100000\n"}
+    cpu = machine(tmp_path, files, cpus=4).cpu()
+    assert cpu.usable == usable
+    assert cpu.limit == len(usable)
+    assert set(cpu.performance) <= set(usable)
+
+
 def test_the_smallest_quota_on_the_way_up_counts(tmp_path: Path) -> None:
     device = machine(
         tmp_path,

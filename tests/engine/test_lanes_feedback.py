@@ -283,3 +283,19 @@ def test_no_step_takes_paced_readers_from_where_all_are_on_time(
         there = zip(record.token_times, record.due_times, strict=True)
         assert all(at <= due + 1e-9 for at, due in there if due > arrived)
     assert desk.background_tokens() > 0
+
+
+@pytest.mark.parametrize("setting", ["shared/slack", "lanes/dlfp"])
+def test_the_first_step_after_a_rest_teaches_nothing(setting: str) -> None:
+    """Caches are cold then, and the clock low."""
+    rests = [20.0, 40.0]
+    desk = Desk(setting, slowdowns=tuple(Slowdown(at, at + 0.001, 20.0) for at in rests))
+    rates = []
+    for at in [1.0, *rests]:
+        desk.engine.call_at(at, lambda: desk.read(tokens=1, prompt=64))
+        desk.until(at + 10.0)
+        rates.append(desk.engine._state.lanes.foreground.cost.prefill_s)
+    steps = [step for step in desk.steps if step.submitted >= rests[0]]
+    desk.engine.close()
+    assert {step.reason for step in steps} == {"the first step after a rest"}
+    assert rates == [rates[0]] * 3

@@ -219,5 +219,12 @@ def test_the_lead_is_the_longest_of_the_newest_waits() -> None:
     for _ in range(KEPT):
         lead.learn(0.0001)
     assert lead.seconds == 0.0001
-    lead.learn(3.0)
+    lead.learn(LONGEST_LEAD_S)
     assert lead.seconds == LONGEST_LEAD_S
+
+
+def test_a_wait_that_was_held_up_teaches_no_lead() -> None:
+    lead = Lead()
+    lead.learn(0.004)
+    lead.learn(3.0)
+    assert lead.seconds == 0.004

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from dlfp_edge.errors import RuntimeFailure
 from dlfp_edge.prove.conditions import CONDITIONS
 from dlfp_edge.prove.prepare import Prepared
 from dlfp_edge.prove.quota import NotHere, own_group
@@ -47,6 +48,20 @@ def test_a_trial_that_ends_early_meets_no_other_program() -> None:
     with CONDITIONS["contention"].around_trial(HalfWay()) as told:  # type: ignore[arg-type]
         pass
     assert told == {}
+
+
+def test_another_program_that_cannot_be_started_fails_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("dlfp_edge.prove.conditions.busy_cores", refused)
+    trial = HalfWay()
+    trial.part = 0.6
+    with (
+        pytest.raises(RuntimeFailure, match="beside the trial failed: no more processes"),
+        CONDITIONS["contention"].around_trial(trial),  # type: ignore[arg-type]
+    ):
+        time.sleep(0.2)
 
 
 def test_throttling_is_counted_while_the_trial_measures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,6 +132,13 @@ def test_a_quota_is_written_in_either_version(
         assert (new / "cgroup.procs").read_text() == str(os.getpid())
         assert (home / "cgroup.procs").read_text() == ""
     assert (home / "cgroup.procs").read_text() == str(os.getpid())
+
+
+def test_who_cannot_leave_a_quota_is_told_to_start_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = group(tmp_path, "cpu.max", line="0::/box\n")
+    monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)
+    with pytest.raises(RuntimeFailure, match=r"cannot leave .* start anew"), own_group(1.5, tmp_path):
+        (home / "cgroup.procs").unlink()
 
 
 def test_a_quota_that_may_not_be_had_says_why(tmp_path: Path) -> None:
