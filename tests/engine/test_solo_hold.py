@@ -75,7 +75,7 @@ def test_the_first_hold_is_free_and_later_ones_cost_from_when_nothing_of_the_bac
 
 def test_a_step_that_does_not_end_is_interrupted_and_what_it_loses_counts() -> None:
     hold = SoloHold()
-    hold.want(0.0)
+    hold.want(0.0, urgent=True)
     assert hold.overdue(1.0)
     hold.begin(1.0)
     assert not hold.overdue(2.0)
@@ -92,6 +92,26 @@ def test_a_step_that_does_not_end_is_interrupted_and_what_it_loses_counts() -> N
     assert not hold.active
     hold.want(17.0 + 51.0)
     assert hold.active
+
+
+def measured(hold: SoloHold, now: float) -> None:
+    """Let a hold begin and end at once."""
+    hold.begin(now)
+    while hold.active:
+        hold.decoded(now)
+
+
+def test_an_urgent_hold_comes_early_and_the_next_one_as_much_later() -> None:
+    hold = SoloHold()
+    hold.want(0.0)
+    measured(hold, 1.0)
+    hold.want(3.0)
+    assert not hold.active, "the next is at 11"
+    hold.want(3.0, urgent=True)
+    measured(hold, 3.0)
+    for now, urgent, wanted in ((10.9, True, False), (20.9, False, False), (21.1, False, True)):
+        hold.want(now, urgent=urgent)
+        assert hold.active is wanted
 
 
 def test_a_hold_nobody_decodes_in_expires() -> None:
