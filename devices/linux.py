@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ class LinuxDevice:
 
     def cpu(self) -> CpuTopology:
         quota = min((group.quota for group in limiting_groups(self._root)), default=None)
-        usable = _paid_for(tuple(sorted(self._affinity())), quota)
+        usable = self._paid_for(tuple(sorted(self._affinity())), quota)
         return CpuTopology(
             usable=usable,
             quota=quota,
@@ -97,6 +98,23 @@ class LinuxDevice:
                 return tuple(cpu for cpu in usable if known[cpu] >= _FAST * max(known.values()))
         return usable
 
+    def _paid_for(self, cpus: tuple[int, ...], quota: float | None) -> tuple[int, ...]:
+        """The CPUs whose whole time a quota grants, one at least: fast ones first, then one of each physical core.
+
+        Threads on more of them use it up before its period ends, and then all stand still, somebody's answer with them.
+        Where in the line the choice begins depends on the host's name, so that containers do not all take the same.
+        """
+        if quota is None or quota >= len(cpus):
+            return cpus
+        turn = zlib.crc32(self._host().encode()) % len(cpus)
+        second = {cpu for group in self._siblings(cpus) for cpu in group[1:]}
+        fast = set(self._performance(cpus))
+        line = sorted((*cpus[turn:], *cpus[:turn]), key=lambda cpu: (cpu not in fast, cpu in second))
+        return tuple(sorted(line[: max(1, int(quota))]))
+
+    def _host(self) -> str:
+        return read_text(self._root / "proc/sys/kernel/hostname") or ""
+
     def _cpu_folder(self, cpu: int) -> Path:
         return self._root / f"sys/devices/system/cpu/cpu{cpu}"
 
@@ -112,14 +130,6 @@ class LinuxDevice:
         """Whether the processor says it is a hypervisor's guest; None where it has no such flag to set."""
         flags = read_field(self._root / "proc/cpuinfo", "flags", ":")
         return None if flags is None else "hypervisor" in flags.split()
-
-
-def _paid_for(cpus: tuple[int, ...], quota: float | None) -> tuple[int, ...]:
-    """The CPUs whose whole time a quota grants, one at least, off the first ones, which serve interrupts.
-
-    Threads on more of them use it up before its period ends, and then all stand still, somebody's answer with them.
-    """
-    return cpus if quota is None else cpus[-max(1, int(quota)) :]
 
 
 def _smallest(figures: Iterable[int | None]) -> int | None:

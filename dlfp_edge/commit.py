@@ -39,7 +39,7 @@ class Committer:
             self._copied(lane, flight, result, on_step)
             return
         step_s = service_s + result.sampling_s
-        rested = result.submitted - since > REST_S
+        rested = result.submitted - since - flight.waited_s > REST_S  # not where it was put off for the background
         update = self._learn(lane, flight, result, step_s, rested=rested)
         self._account(flight, result, service_s)
         self._credit_background(lane, flight, result, since, service_s)
@@ -95,7 +95,7 @@ class Committer:
         if not unpaced or not self._state.lanes.background.controller.steered:
             return
         times = self._state.decode_times
-        urgent = times.alone_s(flight.decoders) is None or times.shifted(flight.threads, flight.decoders)
+        urgent = times.alone_s(flight.decoders) is None or times.shifted(flight.threads, flight.decoders, now)
         if urgent or times.stale(flight.decoders, flight.cells_read, now):
             self._state.solo.want(now, urgent=urgent)
 

@@ -104,6 +104,7 @@ class DecodeTimes:
         self._growth = _Growth(capabilities, self._shape)
         self._cells = 0
         self._levels: deque[float] = deque(maxlen=SAMPLES)
+        self._ratios_of = 0, 0
         self._ratios: deque[float] = deque(maxlen=SHIFTED)  # of what decodes alone took to what was expected
         self._level = 1.0
         self._seen: dict[tuple[int, int], _Seen] = {}
@@ -113,6 +114,7 @@ class DecodeTimes:
         }
         self._beside: dict[tuple[int, int], _Beside] = {}
         self._newest_beside: dict[tuple[int, int], deque[float]] = {}  # in seconds
+        self._newest_at: dict[tuple[int, int], float] = {}
         self._told: dict[tuple[int, int], float | None] = {}  # planning a step asks ten times
 
     def reading(self, cells: int) -> None:
@@ -129,6 +131,9 @@ class DecodeTimes:
         seen.gaps.append(short_s)
         if self._shape.covers(threads, decoders) and (shape_s := self._shape.seconds(threads, decoders)) > 0:
             self._levels.append(short_s / shape_s)
+        if self._ratios_of != (threads, decoders):
+            self._ratios.clear()
+        self._ratios_of = threads, decoders
         if expected_s:
             self._ratios.append(short_s / expected_s)
         if len(self._ratios) == SHIFTED and not 1 / SHIFT <= median(self._ratios) <= SHIFT:
@@ -187,8 +192,9 @@ class DecodeTimes:
         known = {threads: time_s for threads, time_s in times.items() if time_s is not None}
         return min(known, key=known.__getitem__) if known else self._default
 
-    def beside(self, decoders: int, target_s: float | None, now: float) -> int:
-        """The count beside background work: the fewest that keep the target there, else the fastest.
+    def beside(self, decoders: int, target_s: float | None, now: float, *, exact: bool = False) -> int:
+        """The count beside background work: the fewest that keep the target there, without leeway where that is to be
+        `exact`, else the fastest.
 
         How much longer decodes take there depends on the machine and their number: on two threads of one core a lone
         decode takes 1.1 times as long, since it waits for memory, and two or three that compute twice.
@@ -198,7 +204,7 @@ class DecodeTimes:
         best_s = self.alone_s(decoders) or 0.0
         for threads in self._counts_beside:
             time_s = self.beside_s(decoders, threads, now, slow=self._absolute)
-            close = (self.alone_s(decoders, threads) or inf) <= CLOSE * best_s
+            close = not exact and (self.alone_s(decoders, threads) or inf) <= CLOSE * best_s
             if time_s and time_s <= target_s * (self._leeway if close else 1.0):
                 return threads
         return self._fastest_of(self._counts_beside, decoders)
@@ -230,13 +236,15 @@ class DecodeTimes:
             values.clear()
             values.extend(newest)
         self._beside.clear()  # what came since the change was divided by times from before it
+        self._newest_beside.clear()
 
     def _is_faster(self, threads: int, decoders: int, cells: int, gap_s: float, now: float) -> bool:
         """Whether decodes beside the background take less than is known of them alone. Then that was of another speed,
         and what they take now is at least as near to it. Of readers at a pace nothing else is ever seen.
         """
-        newest = self._newest_beside.setdefault((threads, decoders), deque(maxlen=LEAST_BESIDE))
+        newest = self._newest(threads, decoders, now)
         newest.append(gap_s)
+        self._newest_at[threads, decoders] = now
         usual_s, alone_s = median(newest), self.alone_s(decoders, threads)
         if alone_s is None or len(newest) < LEAST_BESIDE or usual_s * SHIFT > alone_s:
             return False
@@ -245,11 +253,21 @@ class DecodeTimes:
             self.observe(threads, decoders, cells, usual_s, now)
         return True
 
-    def shifted(self, threads: int, decoders: int) -> bool:
+    def _newest(self, threads: int, decoders: int, now: float) -> deque[float]:
+        """The newest gaps beside the background in a row; none where the last of them was long ago."""
+        key = threads, decoders
+        newest = self._newest_beside.setdefault(key, deque(maxlen=LEAST_BESIDE))
+        if now - self._newest_at.get(key, now) > MAX_AGE_S:
+            newest.clear()
+        return newest
+
+    def shifted(self, threads: int, decoders: int, now: float) -> bool:
         """Whether the newest gaps beside the background are unlike those before: the machine may have changed."""
-        seen, newest = self._beside.get((threads, decoders)), self._newest_beside.get((threads, decoders))
+        seen, newest = self._beside.get((threads, decoders)), self._newest(threads, decoders, now)
         alone_s = self.alone_s(decoders, threads)
-        if seen is None or len(seen.stretches) < 2 * LEAST_BESIDE or not newest or not alone_s:
+        if seen is None or len(seen.stretches) < 2 * LEAST_BESIDE or not alone_s:
+            return False
+        if len(newest) < LEAST_BESIDE:
             return False
         return not 1 / SHIFT <= median(newest) / (alone_s * seen.usual) <= SHIFT
 

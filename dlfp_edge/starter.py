@@ -193,11 +193,10 @@ class Starter:
     def _target_s(self, lane: LaneState, decoders: int, *, sharing: bool = False) -> float | None:
         """The longest gap to aim at. Readers at a pace see none of one below it, and are late after longer ones."""
         target_s = self._state.targets.target(decoders, sharing=sharing)
-        paces = [running.task.spec.pace for running in lane.running if running.foreground]
-        if target_s is None or not paces or not all(paces):
+        if target_s is None or not _all_paced(lane):
             return target_s
-        token_s = 1 / max(pace for pace in paces if pace)
-        if not self._state.shared:
+        token_s = 1 / max(running.task.spec.pace or 0.0 for running in lane.running if running.foreground)
+        if not self._state.shared and not sharing:
             return DECODE_SHARE * token_s  # fewer threads cost the background less, however long they take
         return clamp(target_s, PACED_SHARE[0] * token_s, PACED_SHARE[1] * token_s)
 
@@ -335,7 +334,7 @@ class Starter:
         if step_plan.floor:
             return times.fewest
         if beside:
-            return times.beside(step_plan.total, target_s, now)
+            return times.beside(step_plan.total, target_s, now, exact=_all_paced(lane))
         return times.fastest(step_plan.total)
 
     def _pause_s(self, lane: LaneState, step_plan: Plan, target_s: float | None, now: float, *, owed: bool) -> float:
@@ -356,7 +355,7 @@ class Starter:
         if decodes < step_plan.total:
             return longest_s - UNSEEN_SLOW * lane.cost.predict(decodes, step_plan.total - decodes) if owed else 0.0
         times, most = self._state.decode_times, self._state.caps.prefill_threads
-        threads = times.beside(decodes, target_s, now)
+        threads = times.beside(decodes, target_s, now, exact=_all_paced(lane))
         slow_s = times.beside_s(decodes, threads, now, slow=True)
         if slow_s is None:
             return 0.0
@@ -430,6 +429,12 @@ class Starter:
                     theirs.alone = False
         lane.in_flight.append(flight)
         lane.last_flight = flight
+
+
+def _all_paced(lane: LaneState) -> bool:
+    """Whether there are readers, and all of them at a pace."""
+    paces = [running.task.spec.pace for running in lane.running if running.foreground]
+    return bool(paces) and all(paces)
 
 
 def _due_at(running: Running, prefill_s: float) -> float:

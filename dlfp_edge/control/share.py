@@ -46,6 +46,7 @@ class Share:
         self._most = self._ceiling = 1.0
         self._gaps: deque[float] = deque(maxlen=WINDOW)
         self._threads = 0
+        self._last_target_s = 0.0
         self._windows = 0
         self._seen: dict[int, tuple[float, int]] = {}
 
@@ -63,6 +64,11 @@ class Share:
         target_s = self._target_s if self._target_s is not None else observation.target_s
         if not target_s or self._share is None or observation.gap_s <= 0:
             return Update(self._share, changed=False, reason="no target measured yet")
+        if not 1 / SHIFT <= target_s / (self._last_target_s or target_s) <= SHIFT:
+            self._gaps.clear()
+            self._seen.clear()  # other readers, or another speed
+            self._last_target_s = target_s
+        self._last_target_s = self._last_target_s or target_s
         if observation.budget != self._threads:
             self._gaps.clear()  # a window says what one count does
         self._threads = observation.budget

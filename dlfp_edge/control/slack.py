@@ -31,9 +31,12 @@ class Slack:
         return self._cap
 
     def budget(self, view: View, now: float) -> int | None:
-        cap = UNKNOWN_CAP if view.fits is None else max(view.fits, view.unsplit, 1)
-        self._cap = min(cap, view.most)
-        return quantise(int(self._cap), view.decoders, view.tile)
+        fits = min(UNKNOWN_CAP if view.fits is None else max(view.fits, 1), view.most)
+        whole = (
+            0 if view.fits is None else min(view.unsplit, view.most)
+        )  # a shorter piece would leave another that is late
+        self._cap = max(fits, whole)
+        return max(quantise(fits, view.decoders, view.tile), whole)
 
     def observe(self, observation: Observation) -> Update:
         return Update(self._cap, changed=False, reason="the lane's estimate learns")

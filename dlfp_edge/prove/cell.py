@@ -21,7 +21,7 @@ from dlfp_edge.prove.conditions import CONDITIONS
 from dlfp_edge.prove.document import CellResult
 from dlfp_edge.prove.prepare import Prepared
 from dlfp_edge.prove.questions import Means, Questions
-from dlfp_edge.prove.quota import NotHere
+from dlfp_edge.prove.quota import NotHere, Trapped
 from dlfp_edge.prove.scoring import scored_cell
 from dlfp_edge.prove.spec import Cell
 from dlfp_edge.report.comparison import write_report
@@ -89,6 +89,8 @@ class CellRun:
             return self._without("skipped", str(why), began)
         except Stopped:
             return self._without("cut short", "stopped; the same command goes on", began)
+        except Trapped:
+            raise
         except Exception as error:
             _log.exception("cell %s failed", cell.name)
             said = str(error) if isinstance(error, DlfpError) else f"{type(error).__name__}: {error}"

@@ -70,8 +70,9 @@ class Prover:
     def stop(self) -> None:
         """End with what is done so far. For signal handlers and other threads."""
         self._stopped = True
-        if self._running is not None:
-            self._running.stop()
+        running = self._running
+        if running is not None:
+            running.stop()
 
     def run(self) -> Proof:
         """Run what is not done yet. Raises RuntimeFailure where the files cannot be written."""

@@ -16,6 +16,10 @@ class NotHere(DlfpError):
     """A condition that this machine, or this user, cannot have: why."""
 
 
+class Trapped(RuntimeFailure):
+    """This process cannot get out of a condition again: nothing more can be measured in it."""
+
+
 @contextmanager
 def own_group(cpus: float, root: Path = Path("/")) -> Iterator[None]:
     """This process and what it starts get at most so many CPUs' worth of time during the block.
@@ -41,11 +45,11 @@ def own_group(cpus: float, root: Path = Path("/")) -> Iterator[None]:
 
 
 def _leave(group: Path, home: Path) -> None:
-    """Raises RuntimeFailure: whatever is measured from then on would be under the quota too."""
+    """Raises Trapped: whatever is measured from then on would be under the quota too."""
     try:
         _write(home / "cgroup.procs", str(os.getpid()))
     except NotHere as error:
-        raise RuntimeFailure(f"this process cannot leave {group} again, start anew: {error}") from None
+        raise Trapped(f"this process cannot leave {group} again, start anew: {error}") from None
 
 
 def _home(root: Path) -> Path:

@@ -242,7 +242,17 @@ def test_gaps_beside_the_background_that_change_ask_for_a_hold(factor: float) ->
     times.observe(2, 1, 0, 0.010, now=0.0)
     for step in range(40):
         times.observe_beside(1, 1, 0, 0.022, now=step / 40)
-    assert not times.shifted(1, 1)
+    assert not times.shifted(1, 1, 1.0)
     for step in range(LEAST_BESIDE):
         times.observe_beside(1, 1, 0, 0.022 * factor, now=1.0 + step / 40)
-    assert times.shifted(1, 1) == (factor != 1.1)
+    assert times.shifted(1, 1, 2.0) == (factor != 1.1)
+
+
+def test_gaps_from_long_ago_say_nothing_of_today() -> None:
+    times = DecodeTimes(capabilities({1: 0.014, 2: 0.010}))
+    for step in range(LEAST_BESIDE):
+        times.observe_beside(1, 1, 0, 0.016, now=float(step))
+    for step in range(SAMPLES):
+        times.observe(2, 1, 0, 0.030, now=100.0 + step)
+    times.observe_beside(1, 1, 0, 0.048, now=120.0)
+    assert times.alone_s(1) == pytest.approx(0.030)

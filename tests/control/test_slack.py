@@ -46,6 +46,11 @@ def test_little_of_what_fits_is_given_up_and_only_for_whole_tiles(view: View) ->
     assert room - total <= min(view.tile - 1, TILE_LOSS * room)
 
 
+def test_a_piece_that_is_not_split_runs_whole() -> None:
+    """Rounded to a tile it would leave a rest, late too."""
+    assert budget(Slack(), View(1, 300, 1, 0.05, 4096, 16, fits=0, unsplit=300)) == 300
+
+
 def test_where_nothing_is_known_it_begins_small() -> None:
     assert budget(Slack(), View(0, 1000, 1, None, 4096, 16)) == UNKNOWN_CAP
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from dlfp_edge.commit import REST_S
 from dlfp_edge.controls import with_control
 from dlfp_edge.device import CpuTopology
 from dlfp_edge.engine import Engine
@@ -299,3 +300,15 @@ def test_the_first_step_after_a_rest_teaches_nothing(setting: str) -> None:
     desk.engine.close()
     assert {step.reason for step in steps} == {"the first step after a rest"}
     assert rates == [rates[0]] * 3
+
+
+def test_steps_that_were_put_off_for_the_background_are_learned() -> None:
+    """They begin late on purpose; the lane had no rest."""
+    desk = Desk("lanes/dlfp", CostModel(base_parallel=0.9), slowdown=40.0)
+    desk.read()
+    desk.documents(24)
+    desk.until(20.0)
+    desk.engine.close()
+    gaps = [later.submitted - one.completed for one, later in pairwise(desk.decodes(5.0))]
+    assert max(gaps) > REST_S
+    assert not any(step.reason and "rest" in step.reason for step in desk.decodes(5.0))
