@@ -23,6 +23,7 @@ from statistics import median
 
 import numpy as np
 
+from dlfp_edge.control.estimate import SHIFT, is_shift
 from dlfp_edge.runtime import Capabilities
 
 SAMPLES = 16
@@ -31,9 +32,8 @@ SAMPLES = 16
 MAX_AGE_S = 10.0
 """How long a figure is good, unless the context doubles before."""
 
-SHIFT, SHIFTED = 1.25, 4
-"""The median of so many decodes beyond the first, either way, is a change of the machine's speed: what was seen before
-is forgotten. As many as a hold brings."""
+SHIFTED = 4
+"""So many decodes whose median is of another speed make forget what was seen before. As many as a hold brings."""
 
 LEAST_BESIDE, MOST_BESIDE = 8, 64
 """Gaps beside background work before they count, and how many are kept. What the probe saw is the first of them."""
@@ -136,7 +136,7 @@ class DecodeTimes:
         self._ratios_of = threads, decoders
         if expected_s:
             self._ratios.append(short_s / expected_s)
-        if len(self._ratios) == SHIFTED and not 1 / SHIFT <= median(self._ratios) <= SHIFT:
+        if len(self._ratios) == SHIFTED and is_shift(median(self._ratios)):
             self._forget(seen)
         if self._levels:
             self._level = median(self._levels)
@@ -265,11 +265,9 @@ class DecodeTimes:
         """Whether the newest gaps beside the background are unlike those before: the machine may have changed."""
         seen, newest = self._beside.get((threads, decoders)), self._newest(threads, decoders, now)
         alone_s = self.alone_s(decoders, threads)
-        if seen is None or len(seen.stretches) < 2 * LEAST_BESIDE or not alone_s:
+        if seen is None or not alone_s or len(seen.stretches) < 2 * LEAST_BESIDE or len(newest) < LEAST_BESIDE:
             return False
-        if len(newest) < LEAST_BESIDE:
-            return False
-        return not 1 / SHIFT <= median(newest) / (alone_s * seen.usual) <= SHIFT
+        return is_shift(median(newest) / (alone_s * seen.usual))
 
     def _estimate(self, threads: int, decoders: int) -> float | None:
         """The time at a short context."""

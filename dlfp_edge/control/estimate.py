@@ -135,7 +135,7 @@ class Cost:
             return  # a clock too coarse
         self._ratios.append(min(took_s / predicted_s, MOST_CHANGE))  # among few ratios one stall is the slowest 1.5%
         newest = median(islice(reversed(self._ratios), SHIFTED))
-        if not 1 / SHIFT <= newest <= SHIFT and len(self._ratios) >= FIRST_RATIOS + SHIFTED:
+        if is_shift(newest) and len(self._ratios) >= FIRST_RATIOS + SHIFTED:
             self._forget_ratios()
             return
         in_order = sorted(self._ratios)
@@ -145,6 +145,11 @@ class Cost:
         self._ratios.clear()
         self._ratios.extend([FIRST_MARGIN] * FIRST_RATIOS)
         self._margin = FIRST_MARGIN
+
+
+def is_shift(ratio: float) -> bool:
+    """Whether such a ratio of new to old times is a change of the machine's speed, and no noise."""
+    return not 1 / SHIFT <= ratio <= SHIFT
 
 
 def _size(tokens: int) -> int:

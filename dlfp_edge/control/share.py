@@ -18,6 +18,7 @@ from collections import deque
 from math import inf
 from statistics import median
 
+from dlfp_edge.control.estimate import is_shift
 from dlfp_edge.control.port import Observation, Update, View, clamp
 
 RATIO_LIMIT = 2.0
@@ -26,9 +27,6 @@ WINDOW = 16
 
 HELPS = 0.95
 """A cut is worth its throughput where it makes gaps this many times as long, or shorter."""
-
-SHIFT = 1.25
-"""Times its last median, or one part in so many of it: what other counts gave was on a machine of another speed."""
 
 RETRY_WINDOWS = 100
 """For how many windows (about half a minute) what a share did is taken to hold."""
@@ -64,7 +62,7 @@ class Share:
         target_s = self._target_s if self._target_s is not None else observation.target_s
         if not target_s or self._share is None or observation.gap_s <= 0:
             return Update(self._share, changed=False, reason="no target measured yet")
-        if not 1 / SHIFT <= target_s / (self._last_target_s or target_s) <= SHIFT:
+        if is_shift(target_s / (self._last_target_s or target_s)):
             self._gaps.clear()
             self._seen.clear()  # other readers, or another speed
             self._last_target_s = target_s
@@ -86,8 +84,8 @@ class Share:
         """The share after a window whose median was `gap_s` on `threads` threads."""
         assert self._share is not None
         self._windows += 1
-        if not 1 / SHIFT <= gap_s / self._gap_at(threads, gap_s) <= SHIFT:
-            self._seen.clear()  # the machine's speed has changed
+        if is_shift(gap_s / self._gap_at(threads, gap_s)):
+            self._seen.clear()  # what other counts gave was on a machine of another speed
         self._seen[threads] = gap_s, self._windows
         enough = any(self._gap_at(count, inf) <= target_s for count in range(1, threads + 1))
         for more in sorted(self._seen, reverse=True):

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dlfp_edge.decode_times import LEAST_BESIDE, SAMPLES, SHIFT, SHIFTED, DecodeTimes
+from dlfp_edge.control.estimate import SHIFT
+from dlfp_edge.decode_times import LEAST_BESIDE, SAMPLES, SHIFTED, DecodeTimes
 from dlfp_edge.plugins import runtime_provider
 from dlfp_edge.runtime import Capabilities, LoadOptions
 
